@@ -1,0 +1,41 @@
+"""Bounds on figures: "< 1e-5", ">= 0.1, < 0.5"."""
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_PART = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+
+
+class Bound(NamedTuple):
+    """Comparisons that must all hold. NaN satisfies none, not even "!="."""
+
+    text: str
+    parts: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Bound":
+        """Raises ValueError with what to write instead."""
+        parts = []
+        for piece in text.split(","):
+            match = _PART.fullmatch(piece)
+            if match is None:
+                raise ValueError(f"{text!r} is no bound; write comparisons such as '< 1e-5' or '>= 0.1, < 0.5'")
+            parts.append((match[1], float(match[2])))
+        return cls(text, tuple(parts))
+
+    def holds(self, value: float) -> bool:
+        return not math.isnan(value) and all(_COMPARE[op](value, limit) for op, limit in self.parts)
+
+    def __str__(self) -> str:
+        return self.text

@@ -1,0 +1,140 @@
+"""What an engine is: it prepares an environment, runs trials in it, and leaves nothing behind.
+
+Every engine passes the conformance suite in tests/engines.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from runner.evidence import GpuAccess, ImageFacts
+
+Note = Callable[[str], None]
+"""Takes one short line about what is being done right now (a build step, a download)."""
+
+CASE_DIRECTORY = "/case"
+"""What reports call the directory in which a trial finds its scripts, whichever engine ran it."""
+
+
+class EngineName(StrEnum):
+    DOCKER = "docker"
+    VENV = "venv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that decides what an environment contains.
+
+    `lock` is the text of a requirements file with hashes; `python` a minor version such as "3.11".
+    `use_image` names an image to be used as it stands: nothing is built, and the lock is not installed.
+    """
+
+    image: str
+    lock: str
+    python: str = "3.11"
+    use_image: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds on one trial: seconds, bytes of memory, number of processes, bytes kept of each output stream."""
+
+    timeout_s: float = 120.0
+    memory_bytes: int = 16 * 2**30
+    processes: int = 1024
+    output_bytes: int = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRequest:
+    """One fresh process: `arguments` go to the environment's Python, which starts in a directory that holds `files`.
+
+    `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
+    """
+
+    files: Mapping[str, bytes]
+    arguments: Sequence[str]
+    limits: Limits = field(default_factory=Limits)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    gpus: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """How one process ended, before anybody judges it.
+
+    Exactly one of `exit_status` and `signal` ("SIGSEGV") is set, unless `infra` says why there is neither.
+    An exit status of 128 + n is read as signal n, as shells do. `stdout` and `stderr` are decoded as UTF-8 with
+    replacement; where one was longer than its bound the middle is replaced by a line that says how many bytes
+    are missing. `timed_out` and `out_of_memory` say that the engine ended the trial, with every process of it.
+    """
+
+    stdout: str
+    stderr: str
+    duration_s: float
+    exit_status: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    out_of_memory: bool = False
+    infra: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """An environment that is ready for trials. `key` is its content key: equal keys, equal content."""
+
+    key: str
+    python: str
+    """Path of the Python inside the environment."""
+    image: ImageFacts | None = None
+    duration_s: float = 0.0
+
+
+class Engine(Protocol):
+    """Where trials run. Use as a context manager: leaving it removes all that its trials left."""
+
+    name: EngineName
+
+    @property
+    def isolation(self) -> Sequence[str]:
+        """What holds a trial back here, as short sentences for the report."""
+
+    @property
+    def version(self) -> str:
+        """Engine and version, such as "Docker 20.10.24"."""
+
+    def __enter__(self) -> "Engine": ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def gpu_access(self) -> GpuAccess | None:
+        """How a trial gets at a GPU here; None where it can't."""
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        """Make the environment ready, or find it ready.
+
+        Raises BuildError, EngineError, or MachineError where the disk is too full.
+        """
+
+    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        """Run one trial to its end. Raises EngineError if the engine goes away meanwhile.
+
+        On KeyboardInterrupt the trial's processes are gone when the exception leaves this call.
+        """
+
+    def sweep(self) -> Sequence[str]:
+        """Remove what runs that were killed left behind; one line for each thing removed."""
+
+
+def cut_middle(data: bytes, total: int, bound: int) -> str:
+    """Text of an output stream of `total` bytes of which `data` holds the first and last `bound` // 2.
+
+    `data` is the whole stream if total <= bound.
+    """
+    if total <= bound:
+        return data.decode("utf-8", "replace")
+    half = bound // 2
+    head, tail = data[:half], data[-half:]
+    mark = f"\n[... {total - 2 * half} bytes cut here ...]\n"
+    return head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace")

@@ -1,0 +1,245 @@
+"""The record a verdict rests on, and its JSON. Pure data: complete enough to render every report again."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+
+class Record(BaseModel):
+    """Base of everything in the evidence: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Variant(StrEnum):
+    REPRO = "repro"
+    FIXED = "fixed"
+
+
+class Grade(StrEnum):
+    HARDWARE = "hardware"
+    SIMULATED = "simulated"
+
+
+class Outcome(StrEnum):
+    AS_EXPECTED = "as-expected"
+    OTHERWISE = "otherwise"
+    INFRA = "infra"
+
+
+class Verdict(StrEnum):
+    CONFIRMED = "confirmed"
+    NOT_REPRODUCED = "not-reproduced"
+    WRONG_FAILURE = "wrong-failure"
+    FIX_FAILS = "fix-fails"
+    INCONCLUSIVE = "inconclusive"
+    SKIPPED = "skipped"
+
+    @property
+    def exit_status(self) -> int:
+        """What `python -m runner case` exits with."""
+        return _EXIT_STATUS[self]
+
+
+_EXIT_STATUS = {
+    Verdict.CONFIRMED: 0,
+    Verdict.NOT_REPRODUCED: 10,
+    Verdict.WRONG_FAILURE: 11,
+    Verdict.FIX_FAILS: 12,
+    Verdict.INCONCLUSIVE: 13,
+    Verdict.SKIPPED: 14,
+}
+
+
+class Observation(Record):
+    """What can be read off a trial's end and output, whatever was declared.
+
+    `exception` is the qualified type of the exception that ended the process and `message` its text, both from
+    the last traceback on stderr (with the chain it reports). `cuda_error` is a runtime API name such as
+    cudaErrorIllegalAddress. `figures` are the `name=value` lines of stdout; a name printed twice with different
+    values is in `contradicted` and in no figure.
+    """
+
+    exit_status: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    out_of_memory: bool = False
+    exception: str | None = None
+    message: str | None = None
+    cuda_error: str | None = None
+    figures: dict[str, float] = Field(default_factory=dict)
+    contradicted: list[str] = Field(default_factory=list)
+
+
+class Trial(Record):
+    """One fresh process of one variant. `mismatches` says, line by line, what differs from the expectation."""
+
+    variant: Variant
+    number: int
+    outcome: Outcome
+    mismatches: list[str] = Field(default_factory=list)
+    infra: str | None = None
+    observation: Observation
+    duration_s: float
+    stdout: str
+    stderr: str
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+class Rate(Record):
+    """k of n trials as expected, with the 95 % Wilson interval. `infra` trials are counted apart, not in n."""
+
+    k: int
+    n: int
+    infra: int = 0
+    low: float
+    high: float
+
+
+class Gpu(Record):
+    """One GPU as the environment sees it. Memory in bytes."""
+
+    name: str
+    compute_capability: str
+    memory_bytes: int | None = None
+    driver: str | None = None
+
+
+class GpuAccess(Record):
+    """How a trial gets at the GPU: docker by toolkit, CDI or passthrough; venv directly."""
+
+    mode: Literal["toolkit", "cdi", "passthrough", "direct"]
+    detail: str = ""
+
+
+class Attestation(Record):
+    """What is really there, taken by a script run inside the environment."""
+
+    python: str
+    platform: str
+    packages: dict[str, str] = Field(default_factory=dict)
+    cuda_driver: str | None = None
+    """CUDA version the driver supports, such as "13.0"."""
+    driver: str | None = None
+    gpus: list[Gpu] = Field(default_factory=list)
+
+
+class ImageFacts(Record):
+    """The image that trials ran in. Size in bytes."""
+
+    name: str
+    id: str
+    size_bytes: int
+    base: str | None = None
+
+
+class EnvironmentFacts(Record):
+    """The declared environment, what was found in it, and each difference between the two."""
+
+    name: str
+    grade: Grade
+    image: str
+    python: str
+    requirements: list[str]
+    variant_requirements: dict[Variant, list[str]] = Field(default_factory=dict)
+    locks: dict[str, str] = Field(default_factory=dict)
+    """Lock file name -> sha256 of its text."""
+    attestation: Attestation | None = None
+    drift: list[str] = Field(default_factory=list)
+    """Empty means exact."""
+
+    @property
+    def exact(self) -> bool:
+        return self.attestation is not None and not self.drift
+
+
+class EngineFacts(Record):
+    name: str
+    version: str
+    isolation: list[str]
+    gpu_access: GpuAccess | None = None
+    image: ImageFacts | None = None
+
+
+class UpstreamFacts(Record):
+    project: str
+    status: Literal["fixed", "open"]
+    issue: str | None = None
+    introduced: str | None = None
+    fixed: str | None = None
+    links: list[str] = Field(default_factory=list)
+
+
+class CaseFacts(Record):
+    """What the report needs of the manifest and the scripts, as they were when the trials ran."""
+
+    id: str
+    title: str
+    failure: str
+    provenance: str
+    upstream: UpstreamFacts
+    signature: dict[Variant, list[str]]
+    """For each variant the expectation in readable lines, such as "exception: builtins.ValueError"."""
+    fix_diff: str
+    """Unified diff from repro.py to fixed.py."""
+    digest: str
+    """sha256 over the manifest and scripts."""
+
+
+class Durations(Record):
+    """Seconds: getting the environment ready, and all trials together."""
+
+    prepare_s: float
+    trials_s: float
+    total_s: float
+
+
+class Evidence(Record):
+    """One run of one case in one environment on one machine."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    case: CaseFacts
+    environment: EnvironmentFacts
+    engine: EngineFacts
+    verdict: Verdict
+    reasons: list[str]
+    """Why this verdict, in sentences for a person; the first is the report's first line."""
+    rates: dict[Variant, Rate] = Field(default_factory=dict)
+    trials: list[Trial] = Field(default_factory=list)
+    started: datetime
+    durations: Durations
+    command: str
+    """The exact command that does it again."""
+    runner: str
+    """Version of the runner, with the git revision where there is one."""
+
+    @property
+    def device(self) -> str:
+        """What the trials ran on: "NVIDIA H200", or "CPU"."""
+        gpus = self.environment.attestation.gpus if self.environment.attestation else []
+        return gpus[0].name if gpus and self.environment.grade is Grade.HARDWARE else "CPU"
+
+    def trials_of(self, variant: Variant) -> Sequence[Trial]:
+        return [trial for trial in self.trials if trial.variant is variant]
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote. Raises pydantic.ValidationError, or OSError."""
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))
