@@ -8,8 +8,6 @@ from typing import Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
-
 
 class Record(BaseModel):
     """Base of everything in the evidence: immutable, unknown keys refused."""
@@ -207,7 +205,7 @@ class Durations(Record):
 class Evidence(Record):
     """One run of one case in one environment on one machine."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     case: CaseFacts
     environment: EnvironmentFacts
     engine: EngineFacts

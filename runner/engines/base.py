@@ -6,7 +6,7 @@ Every engine passes the conformance suite in tests/engines.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 from runner.evidence import GpuAccess, ImageFacts
 
@@ -104,7 +104,7 @@ class Engine(Protocol):
     def version(self) -> str:
         """Engine and version, such as "Docker 20.10.24"."""
 
-    def __enter__(self) -> "Engine": ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
