@@ -1,0 +1,130 @@
+"""Sessions for people and CI. Thin: each calls the runner (`python -m runner --help`).
+
+`nox -s case-<id>` runs one case. Its options stand after `--`: see `python -m runner case --help`.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.sessions = ["lint", "check", "tests"]
+
+ROOT = Path(__file__).parent
+SKIPPED = 14
+STOP_S = 10.0
+"""How long a session may take to stop after Ctrl-C before nox ends it."""
+PATHS = ("runner", "tests", "noxfile.py")
+
+
+def environment(session: nox.Session, extra: str = "") -> str:
+    """The Python of an environment that sessions share; installed again only when pyproject.toml changes."""
+    home = ROOT / ".nox" / (f"runner-{extra}" if extra else "runner")
+    python = home / "bin" / "python"
+    stamp = home / "installed"
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    if not (stamp.is_file() and stamp.read_text() == wanted):
+        shutil.rmtree(home, ignore_errors=True)
+        session.run(sys.executable, "-m", "virtualenv", "--quiet", str(home), external=True)
+        target = f".[{extra}]" if extra else "."
+        session.run(str(python), "-m", "pip", "install", "--quiet", "-e", target, external=True)
+        stamp.write_text(wanted)
+    return str(python)
+
+
+def call(session: nox.Session, *arguments: str, extra: str = "", skip_on: int | None = None) -> None:
+    """`python -m runner` with these arguments; Ctrl-C leaves it the time to clean up."""
+    session.run(
+        environment(session, extra),
+        "-m",
+        *arguments,
+        external=True,
+        success_codes=[0] if skip_on is None else [0, skip_on],
+        interrupt_timeout=STOP_S,
+        terminate_timeout=STOP_S,
+    )
+
+
+def case_session(case: str, title: str) -> None:
+    """Register `case-<id>`, with the case's title in `nox --list`."""
+
+    def run(session: nox.Session) -> None:
+        call(session, "runner", "case", case, *session.posargs, skip_on=SKIPPED)
+
+    run.__doc__ = title
+    nox.session(run, name=f"case-{case}", venv_backend="none", default=False)
+
+
+def title_of(manifest: Path) -> str:
+    """The title, read without a YAML parser: nox's own environment has none, and there may be a thousand cases."""
+    with manifest.open("rb") as file:
+        found = re.search(rb"^title:[ \t]*(.+?)[ \t]*$", file.read(4096), re.MULTILINE)
+    return found[1].decode("utf-8", "replace").strip("'\"") if found else ""
+
+
+for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
+    path = Path(entry.path, "case.yaml")
+    if path.is_file():
+        case_session(entry.name, title_of(path))
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Ruff and mypy --strict over runner, noxfile and tests."""
+    python = environment(session, "dev")
+    session.run(python, "-m", "ruff", "check", *PATHS, external=True)
+    session.run(python, "-m", "ruff", "format", "--check", *PATHS, external=True)
+    session.run(python, "-m", "mypy", external=True)
+
+
+@nox.session(venv_backend="none")
+def check(session: nox.Session) -> None:
+    """Check all manifests, scripts and locks (-- CASE ... for some)."""
+    call(session, "runner", "check", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """The test suite (options of pytest after --)."""
+    call(session, "pytest", *session.posargs, extra="dev")
+
+
+@nox.session(venv_backend="none", default=False)
+def lock(session: nox.Session) -> None:
+    """Write the locks of all cases (-- CASE ... for some)."""
+    call(session, "runner", "lock", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def schema(session: nox.Session) -> None:
+    """Write the JSON Schema that editors complete case.yaml from."""
+    call(session, "runner", "schema", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def images(session: nox.Session) -> None:
+    """Build all images, show their sizes and what they share (--remove-unused after --)."""
+    call(session, "runner", "images", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def report(session: nox.Session) -> None:
+    """Render every report again from the evidence, with nothing run."""
+    call(session, "runner", "report", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def clean(session: nox.Session) -> None:
+    """Remove what runs that were killed left behind."""
+    call(session, "runner", "clean", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def bench(session: nox.Session) -> None:
+    """Measure what the runner adds, as ratios within one run."""
+    session.run(environment(session, "dev"), "tests/bench.py", *session.posargs, external=True)
