@@ -50,7 +50,8 @@ class Limits:
 class TrialRequest:
     """One fresh process: `arguments` go to the environment's Python, which starts in a directory that holds `files`.
 
-    `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
+    `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them. `keep` leaves what
+    the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept` says where it is.
     """
 
     files: Mapping[str, bytes]
@@ -58,6 +59,7 @@ class TrialRequest:
     limits: Limits = field(default_factory=Limits)
     variables: Mapping[str, str] = field(default_factory=dict)
     gpus: Sequence[int] = ()
+    keep: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,7 @@ class TrialResult:
     timed_out: bool = False
     out_of_memory: bool = False
     infra: str | None = None
+    kept: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,10 @@ class Engine(Protocol):
     """Where trials run. Use as a context manager: leaving it removes all that its trials left."""
 
     name: EngineName
+
+    @property
+    def local(self) -> bool:
+        """Whether trials run on this machine: a Docker engine may be elsewhere."""
 
     @property
     def isolation(self) -> Sequence[str]:
