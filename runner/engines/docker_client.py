@@ -1,0 +1,168 @@
+"""The only module that imports the Docker SDK: one connection, our labels, and every failure as one line.
+
+Callers elsewhere take `DockerClient` and the helpers from here, and wrap what they call on a client in `speaking`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, cast
+
+import requests
+import urllib3
+from docker import DockerClient
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.models.volumes import Volume
+from docker.types import DeviceRequest, LogConfig, Mount
+
+from runner.engines.base import Note
+from runner.errors import BuildError, CasebookError, EngineError, MachineError
+from runner.evidence import ImageFacts
+
+__all__ = [
+    "LABEL",
+    "Container",
+    "DeviceRequest",
+    "DockerClient",
+    "LogConfig",
+    "Mount",
+    "Volume",
+    "build",
+    "connect",
+    "find_image",
+    "only_if_present",
+    "pull",
+    "speaking",
+    "version_of",
+]
+
+LABEL = "casebook"
+"""Every image, container and volume of ours carries labels that begin with this and a dot."""
+
+_GONE = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_FULL = "no space left on device"
+
+
+def connect(timeout_s: int = 60) -> DockerClient:
+    """The engine that DOCKER_HOST or the Docker context names. Raises EngineError where none answers."""
+    try:
+        client = DockerClient.from_env(timeout=timeout_s, use_ssh_client=True)
+        client.ping()
+    except _GONE as error:
+        raise EngineError(f"no Docker engine answers: {_line(error)}") from error
+    return client
+
+
+@contextmanager
+def speaking(doing: str) -> Iterator[None]:
+    """Turns what the SDK raises in this block into an error of ours, as "could not <doing>: <what happened>".
+
+    Raises MachineError where the engine's disk is full, otherwise EngineError.
+    """
+    try:
+        yield
+    except CasebookError:
+        raise
+    except _GONE as error:
+        raise _failure(f"could not {doing}", error) from error
+
+
+@contextmanager
+def only_if_present() -> Iterator[None]:
+    """Passes over objects that are gone already, or on their way out."""
+    try:
+        yield
+    except NotFound:
+        pass
+    except APIError as error:
+        if "already in progress" not in _line(error):
+            raise
+
+
+def _failure(what: str, error: Exception) -> CasebookError:
+    text = f"{what}: {_line(error)}"
+    if _FULL in text.lower():
+        return MachineError(f"{text} (the disk of the Docker engine's machine is full)")
+    return EngineError(text)
+
+
+def _line(error: Exception) -> str:
+    text = error.explanation if isinstance(error, APIError) and error.explanation else error
+    return " ".join(str(text).split()) or type(error).__name__
+
+
+def version_of(client: DockerClient) -> str:
+    """Such as "Docker 20.10.24"."""
+    with speaking("ask the Docker engine for its version"):
+        return f"Docker {client.version()['Version'].partition('+')[0]}"
+
+
+def find_image(client: DockerClient, name: str) -> ImageFacts | None:
+    """The image as the engine has it, by name or id; None where it is not there. `base` is left open."""
+    with speaking(f"look for the image {name}"):
+        try:
+            image = client.images.get(name)
+        except ImageNotFound:
+            return None
+    return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"])
+
+
+def pull(client: DockerClient, name: str, note: Note) -> ImageFacts:
+    """Fetch an image from its registry. Raises BuildError, or MachineError where the disk is full."""
+    note(f"pulling {name}")
+    try:
+        client.images.pull(name, tag=None if ":" in name.rpartition("/")[2] or "@" in name else "latest")
+    except (APIError, *_GONE) as error:
+        raise _as_build_error(f"the image {name} is not on the engine and could not be pulled", error) from error
+    found = find_image(client, name)
+    if found is None:
+        raise BuildError(f"the image {name} was pulled and is not there")
+    return found
+
+
+def _as_build_error(what: str, error: Exception) -> CasebookError:
+    failure = _failure(what, error)
+    return BuildError(str(failure)) if isinstance(error, APIError) and type(failure) is EngineError else failure
+
+
+def build(
+    client: DockerClient,
+    context: IO[bytes],
+    *,
+    tag: str,
+    labels: Mapping[str, str],
+    arguments: Mapping[str, str] | None = None,
+    dockerfile: str = "Dockerfile",
+    network: str | None = None,
+    cache_from: Sequence[str] = (),
+) -> Iterator[str]:
+    """Build the tar archive `context` (plain or compressed by gzip), and yield the builder's output as it comes.
+
+    Raises BuildError with the builder's last word, EngineError, or MachineError where the disk is full.
+    """
+    with speaking(f"build {tag}"):
+        stream = client.api.build(
+            fileobj=context,
+            custom_context=True,
+            tag=tag,
+            dockerfile=dockerfile,
+            labels=dict(labels),
+            buildargs=dict(arguments or {}),
+            network_mode=network,
+            cache_from=list(cache_from) or None,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        for chunk in stream:
+            yield from _output(tag, cast("dict[str, Any]", chunk))
+
+
+def _output(tag: str, chunk: Mapping[str, Any]) -> Iterator[str]:
+    if "error" in chunk:
+        text = f"could not build {tag}: {' '.join(str(chunk['error']).split())}"
+        raise MachineError(text) if _FULL in text.lower() else BuildError(text)
+    if "stream" in chunk:
+        yield chunk["stream"]
+    elif "status" in chunk:
+        yield " ".join(str(chunk[key]) for key in ("id", "status", "progress") if chunk.get(key)) + "\n"
