@@ -1,0 +1,177 @@
+"""Rules that look at several values of a manifest at once. Pure, and careful: they judge whatever did parse."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from runner.document import Location
+from runner.evidence import Variant
+from runner.manifest import Expectation, pin
+
+_FAILURES = ("exception", "signal", "cuda_error")
+
+
+class Breach(NamedTuple):
+    location: Location
+    what: str
+
+
+class _Written(NamedTuple):
+    """An expectation as it stands in the manifest."""
+
+    location: Location
+    expectation: Expectation
+
+
+class _Pair(NamedTuple):
+    """What the two variants must do in one environment; None for what did not parse."""
+
+    environment: str | None
+    repro: _Written | None
+    fixed: _Written | None
+
+
+def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
+    """Every breach of a rule in the plain data of a manifest that lies in a directory of that name."""
+    if not isinstance(data, Mapping):
+        return
+    yield from _identity(data, directory)
+    yield from _provenance(data)
+    yield from _hardware(data)
+    yield from _doubled_requirements(data)
+    for written, variant in _written(data):
+        yield from _contradiction(written)
+        if variant is Variant.FIXED:
+            yield from _fixed_fails(written)
+    yield from dict.fromkeys(breach for pair in _pairs(data) for breach in _judge(pair))
+
+
+def _identity(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
+    if isinstance(data.get("id"), str) and data["id"] != directory:
+        yield Breach(("id",), f"{data['id']} is not the name of its directory, {directory}")
+
+
+def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
+    if data.get("provenance") != "release":
+        return
+    for variant in Variant:
+        if isinstance(data.get(variant), Mapping) and not _dig(data, variant, "requirements"):
+            yield Breach((variant.value,), "a release case pins the version of each variant: add requirements")
+    lists = [_dig(data, variant, "requirements") for variant in Variant]
+    if lists[0] and lists[0] == lists[1]:
+        yield Breach(("fixed", "requirements"), "are those of repro: a release case needs two versions")
+
+
+def _hardware(data: Mapping[str, Any]) -> Iterator[Breach]:
+    for name, spec in _environments(data).items():
+        for key in ("compute_capability", "driver"):
+            if _dig(spec, key) is not None and spec.get("gpus", 0) == 0:
+                yield Breach(("environments", name, key), "asks for a GPU, but gpus is 0; set gpus: 1 or leave it out")
+
+
+def _doubled_requirements(data: Mapping[str, Any]) -> Iterator[Breach]:
+    for name, spec in _environments(data).items():
+        location = ("environments", name, "requirements")
+        shared: set[str] = set()
+        yield from _doubled(location, _dig(spec, "requirements"), shared)
+        for variant in Variant:
+            yield from _doubled((variant.value, "requirements"), _dig(data, variant, "requirements"), set(shared))
+
+
+def _doubled(location: Location, requirements: Any, seen: set[str]) -> Iterator[Breach]:
+    for index, requirement in enumerate(requirements if isinstance(requirements, list) else []):
+        try:
+            name = pin(requirement).split("==")[0].split("[")[0]
+        except (ValueError, TypeError):
+            continue
+        if name in seen:
+            yield Breach((*location, index), f"{name} is required twice; keep one")
+        seen.add(name)
+
+
+def _contradiction(written: _Written) -> Iterator[Breach]:
+    if written.expectation.signal is not None and written.expectation.exit_status is not None:
+        yield Breach((*written.location, "signal"), "a process ends by a signal or with an exit status; name one")
+
+
+def _fixed_fails(written: _Written) -> Iterator[Breach]:
+    for key in _FAILURES:
+        if getattr(written.expectation, key) is not None:
+            yield Breach((*written.location, key), "is a failure; the fixed variant must end with exit status 0")
+    if written.expectation.exit_status:
+        yield Breach((*written.location, "exit_status"), "the fixed variant must end with exit status 0")
+
+
+def _judge(pair: _Pair) -> Iterator[Breach]:
+    inside = f" in environment {pair.environment}" if pair.environment else ""
+    if pair.fixed and not (pair.fixed.expectation.figures or _telling(pair.fixed.expectation.message)):
+        what = f"proves nothing{inside}: name a figure or a message that shows that the check ran and passed"
+        yield Breach(pair.fixed.location, what)
+    if pair.repro and not _names_failure(pair.repro.expectation):
+        what = f"names no failure{inside}: say which exception, signal, cuda_error, message or figures show it"
+        yield Breach(pair.repro.location, what)
+    if pair.repro and pair.fixed and pair.repro.expectation == pair.fixed.expectation:
+        yield Breach(pair.fixed.location, f"expects the same as repro{inside}, so no trial could tell them apart")
+
+
+def _names_failure(expectation: Expectation) -> bool:
+    # Status 1 alone is what every uncaught exception ends with, a missing import too.
+    return bool(
+        any(getattr(expectation, key) for key in _FAILURES)
+        or expectation.figures
+        or _telling(expectation.message)
+        or expectation.exit_status not in {None, 0, 1}
+    )
+
+
+def _telling(message: str | None) -> bool:
+    """Whether there is a message that not every output matches."""
+    return message is not None and re.search(message, "") is None
+
+
+def _written(data: Mapping[str, Any]) -> Iterator[tuple[_Written, Variant]]:
+    places: list[Location] = [("environments", name, "expect") for name in _environments(data)]
+    for variant in Variant:
+        for location in ((variant.value, "expect"), *((*place, variant.value) for place in places)):
+            expectation = _expectation(_dig(data, *location))
+            if expectation is not None:
+                yield _Written(location, expectation), variant
+
+
+def _pairs(data: Mapping[str, Any]) -> Iterator[_Pair]:
+    for name in _environments(data) or (None,):
+        yield _Pair(name, *(_merged(data, name, variant) for variant in Variant))
+
+
+def _merged(data: Mapping[str, Any], environment: str | None, variant: Variant) -> _Written | None:
+    location: Location = (variant.value, "expect")
+    base = _expectation(_dig(data, *location))
+    place: Location = ("environments", environment or "", "expect", variant.value)
+    raw = _dig(data, *place)
+    if raw is None or base is None:
+        return None if base is None else _Written(location, base)
+    override = _expectation(raw)
+    return None if override is None else _Written(place, base.overridden_by(override))
+
+
+def _expectation(raw: Any) -> Expectation | None:
+    try:
+        return Expectation.model_validate(raw)
+    except ValidationError:
+        return None
+
+
+def _environments(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    raw = data.get("environments")
+    return {name: spec for name, spec in raw.items() if isinstance(spec, Mapping)} if isinstance(raw, Mapping) else {}
+
+
+def _dig(data: Any, *location: str | int) -> Any:
+    """The value there, or None as soon as something on the way is not what it should be."""
+    for part in location:
+        if not isinstance(data, Mapping) or part not in data:
+            return None
+        data = data[part]
+    return data
