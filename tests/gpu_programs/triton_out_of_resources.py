@@ -12,7 +12,7 @@ def huge_tiles(a, b, c, BLOCK: tl.constexpr):
     tile = rows[:, None] * BLOCK + rows[None, :]
     acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
     for step in range(4):
-        acc += tl.dot(tl.load(a + step + tile), tl.load(b + step + tile), input_precision="ieee")
+        acc += tl.dot(tl.load(a + step + tile), tl.load(b + step + tile))
     tl.store(c + tile, acc)
 
 
