@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Record(BaseModel):
     """Base of everything in the evidence: immutable, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Variant(StrEnum):
@@ -58,10 +58,10 @@ _EXIT_STATUS = {
 class Observation(Record):
     """What can be read off a trial's end and output, whatever was declared.
 
-    `exception` is the qualified type of the exception that ended the process and `message` its text, both from
-    the last traceback on stderr (with the chain it reports). `cuda_error` is a runtime API name such as
-    cudaErrorIllegalAddress. `figures` are the `name=value` lines of stdout; a name printed twice with different
-    values is in `contradicted` and in no figure.
+    `exception` is the qualified type of the exception that ended the process and `message` its text, both from its
+    traceback on stderr; `causes` are the other exceptions of its chain as "Type: text", the oldest first.
+    `cuda_error` is a runtime API name such as cudaErrorIllegalAddress. `figures` are the `name=value` lines of
+    stdout; a name printed twice with different values is in `contradicted` and in no figure.
     """
 
     exit_status: int | None = None
@@ -70,6 +70,7 @@ class Observation(Record):
     out_of_memory: bool = False
     exception: str | None = None
     message: str | None = None
+    causes: list[str] = Field(default_factory=list)
     cuda_error: str | None = None
     figures: dict[str, float] = Field(default_factory=dict)
     contradicted: list[str] = Field(default_factory=list)
