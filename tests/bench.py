@@ -1,0 +1,185 @@
+"""What the runner adds to the work itself, as ratios within one run: `nox -s bench [-- NAME ...]`.
+
+Each figure compares two things measured in turn, several times, and shows the ratio of their medians.
+"""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNNER = [sys.executable, "-m", "runner"]
+CASE = "rwkv6-backward"
+ENVIRONMENT = "front-end"
+ROUNDS = 3
+TRIALS = 3
+CASES = 1000
+
+
+def run(command: Sequence[str], cwd: Path = ROOT, variables: dict[str, str] | None = None) -> float:
+    """Seconds that `command` takes. Scripts of a case may fail: that is what they are for."""
+    begun = time.perf_counter()
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    took = time.perf_counter() - begun
+    if done.returncode not in {0, 1}:
+        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return took
+
+
+def in_turn(*things: Callable[[], float], rounds: int = ROUNDS) -> list[float]:
+    """Medians of things measured in turn, so that a machine that slows down slows all of them."""
+    samples = [[thing() for thing in things] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*samples, strict=True)]
+
+
+def row(name: str, text: str) -> None:
+    print(f"{name:<12} {text}", flush=True)
+
+
+def case_command(engine: str, trials: int, reports: str) -> list[str]:
+    options = ["--engine", engine, "--environment", ENVIRONMENT, "--trials", str(trials), "--reports", reports]
+    return [*RUNNER, "case", CASE, *options]
+
+
+def warm() -> None:
+    """Through the venv engine against the bare scripts in the very same environment."""
+    from runner.case import find
+    from runner.engines.base import Recipe
+    from runner.engines.venv import VenvEngine
+    from runner.evidence import Variant
+
+    found = find(ROOT, CASE, [path.name for path in (ROOT / "images").iterdir()])
+    lock = found.lock_path(ENVIRONMENT, Variant.REPRO).read_text(encoding="utf-8")
+    with VenvEngine() as engine:
+        python = engine.prepare(Recipe(image="cpu", lock=lock), lambda _line: None).python
+    with tempfile.TemporaryDirectory() as reports:
+
+        def bare() -> float:
+            scripts = [str(found.script(variant)) for variant in Variant for _ in range(TRIALS)]
+            return sum(run([python, script], cwd=Path(reports)) for script in scripts)
+
+        def ours() -> float:
+            return run(case_command("venv", TRIALS, reports))
+
+        bare_s, ours_s = in_turn(bare, ours)
+    row("warm venv", f"{ours_s:.2f} s against {bare_s:.2f} s bare: {ours_s / bare_s:.2f} times as long")
+    row("", f"allowed 1.10 times + 1 s = {1.1 * bare_s + 1:.2f} s")
+
+
+def docker() -> None:
+    """What one more trial costs in docker, against the same script bare in the container's Python."""
+    with tempfile.TemporaryDirectory() as reports:
+        run(case_command("docker", 1, reports))
+
+        def few() -> float:
+            return run(case_command("docker", 1, reports))
+
+        def many() -> float:
+            return run(case_command("docker", 1 + TRIALS, reports))
+
+        few_s, many_s = in_turn(few, many)
+        added = (many_s - few_s) / (2 * TRIALS)
+        venv_few_s, venv_many_s = in_turn(
+            lambda: run(case_command("venv", 1, reports)),
+            lambda: run(case_command("venv", 1 + TRIALS, reports)),
+        )
+        plain = (venv_many_s - venv_few_s) / (2 * TRIALS)
+    row(
+        "docker",
+        f"{added:.2f} s a trial against {plain:.2f} s in venv: {added / plain:.2f} times, {added - plain:.2f} s more",
+    )
+
+
+def cold() -> None:
+    """From `pip install nox` to the verdict, on a copy of the checkout with empty caches."""
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in tracked.stdout.split("\0")[:-1]:
+            target = home / "checkout" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+        variables = dict(os.environ) | {
+            "HOME": str(home),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "DOCKER_HOST": f"unix://{home}/nowhere.sock",
+            "PATH": f"{home}/tools/bin:{os.environ['PATH']}",
+        }
+        begun = time.perf_counter()
+        run([sys.executable, "-m", "venv", str(home / "tools")], variables=variables)
+        run([str(home / "tools/bin/pip"), "install", "--quiet", "nox"], variables=variables)
+        installed_s = time.perf_counter() - begun
+        nox = str(home / "tools/bin/nox")
+        run([nox, "-s", f"case-{CASE}", "--", "--environment", ENVIRONMENT], home / "checkout", variables)
+        total_s = time.perf_counter() - begun
+    row("cold", f"{total_s:.1f} s from nothing to the verdict, {installed_s:.1f} s of it for nox itself (allowed 60 s)")
+
+
+def copies(home: Path, count: int) -> None:
+    """`count` copies of one case under ids of their own."""
+    for name in ("images", "cases"):
+        shutil.copytree(ROOT / name, home / name, ignore=lambda _d, names: [n for n in names if n in cases_of(names)])
+    source = ROOT / "cases" / CASE
+    for number in range(count):
+        target = home / "cases" / f"copy-{number}"
+        shutil.copytree(source, target)
+        manifest = target / "case.yaml"
+        manifest.write_text(manifest.read_text().replace(f"id: {CASE}", f"id: copy-{number}"))
+
+
+def cases_of(names: Iterable[str]) -> set[str]:
+    return {name for name in names if (ROOT / "cases" / name / "case.yaml").is_file()}
+
+
+def listing() -> None:
+    """`nox --list` with many cases, against as many sessions that are nothing."""
+    with tempfile.TemporaryDirectory() as directory:
+        full, empty = Path(directory, "full"), Path(directory, "empty")
+        full.mkdir()
+        copies(full, CASES)
+        shutil.copy2(ROOT / "noxfile.py", full)
+        empty.mkdir()
+        sessions = "import nox\nfor n in range({}):\n    nox.session(lambda s: None, name=f'case-{{n}}')\n"
+        (empty / "noxfile.py").write_text(sessions.format(CASES))
+        ours_s, plain_s = in_turn(
+            lambda: run([sys.executable, "-m", "nox", "--list"], full),
+            lambda: run([sys.executable, "-m", "nox", "--list"], empty),
+        )
+    ratio = ours_s / plain_s
+    row("nox --list", f"{ours_s:.2f} s for {CASES} cases against {plain_s:.2f} s: {ratio:.2f} times (allowed 1.5)")
+
+
+def check() -> None:
+    """`check` of many cases, and of one."""
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        copies(home, CASES)
+        all_s, one_s = in_turn(lambda: run([*RUNNER, "check"], home), lambda: run([*RUNNER, "check", "copy-0"], home))
+    row("check", f"{all_s:.2f} s for {CASES} cases (allowed 3 s), {one_s:.2f} s for one: {all_s / one_s:.1f} times")
+
+
+BENCHES: dict[str, Callable[[], None]] = {
+    "warm": warm,
+    "docker": docker,
+    "list": listing,
+    "check": check,
+    "cold": cold,
+}
+
+
+def main(names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        sys.exit(f"no bench named {', '.join(unknown)} (there are: {', '.join(BENCHES)})")
+    for name in names or BENCHES:
+        BENCHES[name]()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,56 @@
+"""An engine whose trials end as a test says."""
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from runner.engines.base import EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
+from runner.evidence import GpuAccess
+
+ATTESTED = '{"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}}'
+LOCK = "numpy==1.26.4 \\\n    --hash=sha256:2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010\n"
+
+REPRO = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=0.5, exit_status=0)
+FIXED = TrialResult(stdout="all good\nrel_err=1e-7\n", stderr="", duration_s=0.25, exit_status=0)
+
+
+class FakeEngine:
+    """Answers by script: `ends` maps the script's name to what its trials end with, in turn; the last one repeats."""
+
+    name = EngineName.VENV
+    local = True
+    isolation: Sequence[str] = ("none: this is a test",)
+    version = "fake 1"
+
+    def __init__(self, ends: dict[str, Sequence[TrialResult]], access: GpuAccess | None = None) -> None:
+        self._ends = {script: list(results) for script, results in ends.items()}
+        self._access = access
+        self.requests: list[TrialRequest] = []
+        self.recipes: list[Recipe] = []
+        self.attested = ATTESTED
+        self.before_trial: Callable[[TrialRequest], None] = lambda _request: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
+
+    def gpu_access(self) -> GpuAccess | None:
+        return self._access
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        self.recipes.append(recipe)
+        note("found ready")
+        return Prepared(key="k", python="/env/bin/python")
+
+    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        script = request.arguments[0]
+        if script == "attest.py":
+            return TrialResult(stdout=self.attested + "\n", stderr="", duration_s=0.1, exit_status=0)
+        self.before_trial(request)
+        self.requests.append(request)
+        left = self._ends[script]
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    def sweep(self) -> Sequence[str]:
+        return []
