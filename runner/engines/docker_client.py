@@ -3,6 +3,7 @@
 Callers elsewhere take `DockerClient` and the helpers from here, and wrap what they call on a client in `speaking`.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, cast
@@ -12,8 +13,7 @@ import urllib3
 from docker import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from docker.models.volumes import Volume
-from docker.types import DeviceRequest, LogConfig, Mount
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
 from runner.engines.base import Note
 from runner.errors import BuildError, CasebookError, EngineError, MachineError
@@ -21,14 +21,16 @@ from runner.evidence import ImageFacts
 
 __all__ = [
     "LABEL",
+    "APIError",
     "Container",
     "DeviceRequest",
     "DockerClient",
     "LogConfig",
     "Mount",
-    "Volume",
+    "Ulimit",
     "build",
     "connect",
+    "disk_is_full",
     "find_image",
     "only_if_present",
     "pull",
@@ -49,7 +51,8 @@ def connect(timeout_s: int = 60) -> DockerClient:
         client = DockerClient.from_env(timeout=timeout_s, use_ssh_client=True)
         client.ping()
     except _GONE as error:
-        raise EngineError(f"no Docker engine answers: {_line(error)}") from error
+        at = os.environ.get("DOCKER_HOST", "its usual place (DOCKER_HOST is not set)")
+        raise EngineError(f"no Docker engine answers at {at}: {_line(error)}") from error
     return client
 
 
@@ -79,16 +82,32 @@ def only_if_present() -> Iterator[None]:
             raise
 
 
+def disk_is_full(error: Exception) -> bool:
+    """Of the engine's machine."""
+    return _FULL in _line(error).lower()
+
+
 def _failure(what: str, error: Exception) -> CasebookError:
     text = f"{what}: {_line(error)}"
-    if _FULL in text.lower():
+    if disk_is_full(error):
         return MachineError(f"{text} (the disk of the Docker engine's machine is full)")
     return EngineError(text)
 
 
 def _line(error: Exception) -> str:
-    text = error.explanation if isinstance(error, APIError) and error.explanation else error
-    return " ".join(str(text).split()) or type(error).__name__
+    said = error.explanation if isinstance(error, APIError) else _root_cause(error)
+    text = str(said or error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _root_cause(error: BaseException) -> str | None:
+    """What the system said: the SDK and its libraries wrap it several times."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        inner = inner.__cause__ or inner.__context__
+    return None
 
 
 def version_of(client: DockerClient) -> str:

@@ -1,0 +1,328 @@
+"""Trials in containers, here or on the machine that DOCKER_HOST names: nothing is mounted from the client."""
+
+import hashlib
+import io
+import tarfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, Self
+
+from runner import hardware
+from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
+from runner.engines.docker_client import (
+    LABEL,
+    APIError,
+    Container,
+    DockerClient,
+    Mount,
+    connect,
+    disk_is_full,
+    find_image,
+    only_if_present,
+    pull,
+    speaking,
+    version_of,
+)
+from runner.engines.docker_options import GpuPart, container_options, gpu_part
+from runner.engines.ending import Kept, ending
+from runner.engines.gpu_access import HostFacts, choose_gpu_access, host_facts
+from runner.engines.owner import Owner
+from runner.errors import EngineError, MachineError, UsageError
+from runner.evidence import GpuAccess, ImageFacts
+
+Builder = Callable[[DockerClient, Recipe, Note], ImageFacts]
+"""Makes the image of a recipe, or finds it made."""
+
+ISOLATION = (
+    "each trial in a container of its own, from an image that trials can't change",
+    "no network",
+    "all capabilities dropped, no new privileges, a user that is not root",
+    "read-only root, scratch space in memory",
+    "limits on memory, processes, time and output",
+)
+
+_GRACE_S = 30.0
+"""How long the engine may take to tell the end of a container whose processes have ended."""
+
+
+class DockerEngine:
+    """Satisfies `runner.engines.base.Engine`."""
+
+    name = EngineName.DOCKER
+    isolation: Sequence[str] = ISOLATION
+
+    def __init__(self, client: DockerClient, build: Builder) -> None:
+        self._client = client
+        self._build = build
+        self._id = uuid.uuid4().hex[:12]
+        self._trials = 0
+        self._payloads: dict[str, str] = {}
+        self._pythons: dict[str, str] = {}
+
+    @classmethod
+    def connect(cls, build: Builder) -> Self:
+        """Raises EngineError where no Docker engine answers."""
+        return cls(connect(), build)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._payloads.clear()
+        try:
+            with _unless_failed_before(exc_info):
+                self._remove(lambda labels: labels[f"{LABEL}.run"] == self._id)
+        finally:
+            self._client.close()
+
+    @cached_property
+    def version(self) -> str:
+        return version_of(self._client)
+
+    @cached_property
+    def _info(self) -> Mapping[str, Any]:
+        with speaking("ask the Docker engine about itself"):
+            return self._client.info()
+
+    @cached_property
+    def _host(self) -> HostFacts:
+        return host_facts(self._info.get("CDISpecDirs") or ()) if self.local else HostFacts()
+
+    @property
+    def local(self) -> bool:
+        address = self._client.api.base_url
+        return any(place in address for place in ("//localhost", "//127.0.0.1", "//[::1]"))
+
+    def gpu_access(self) -> GpuAccess | None:
+        return choose_gpu_access(self._info, local=self.local, host=self._host)
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        started = time.monotonic()
+        image = self._as_it_stands(recipe.use_image, note) if recipe.use_image else self._built(recipe, note)
+        note(f"looking for the Python of {image.name}")
+        python = self._python(image)
+        return Prepared(key=image.id, python=python, image=image, duration_s=time.monotonic() - started)
+
+    def _built(self, recipe: Recipe, note: Note) -> ImageFacts:
+        with speaking(f"build the image {recipe.image}"):
+            return self._build(self._client, recipe, note)
+
+    def _as_it_stands(self, name: str, note: Note) -> ImageFacts:
+        return find_image(self._client, name) or pull(self._client, name, note)
+
+    def _python(self, image: ImageFacts) -> str:
+        """Path of the image's python3. Raises UsageError where there is none that runs."""
+        if image.id not in self._pythons:
+            request = TrialRequest(files={}, arguments=["-c", "import sys; print(sys.executable)"])
+            result = self.run(Prepared(key=image.id, python="python3", image=image), request)
+            if result.exit_status != 0:
+                said = (result.infra or result.stderr.strip() or "it said nothing").splitlines()[-1]
+                raise UsageError(f"the image {image.name} has no python3 that runs: {said}")
+            self._pythons[image.id] = result.stdout.strip()
+        return self._pythons[image.id]
+
+    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        self._trials += 1
+        name = f"casebook-{self._id}-{self._trials}"
+        with speaking("run a trial"):
+            try:
+                return self._run(name, prepared, request)
+            except APIError as error:
+                if disk_is_full(error):
+                    raise
+                return _refused(error)
+            finally:
+                if not request.keep:
+                    self._discard(name)
+
+    def _run(self, name: str, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        payload = self._payload(prepared, request)
+        container = self._client.containers.create(
+            prepared.key,
+            list(request.arguments),
+            entrypoint=[prepared.python],
+            name=name,
+            labels=self._labels(keep=request.keep),
+            **container_options(request, payload=payload, gpu=self._gpu_part(prepared, request)),
+        )
+        output = _Output(container, request.limits.output_bytes)
+        container.start()
+        timed_out = not output.ended.wait(request.limits.timeout_s) and _kill(container)
+        container.wait(timeout=_GRACE_S)
+        output.ended.wait(_GRACE_S)
+        return _result(_state(container), output, timed_out=timed_out, kept=name if request.keep else None)
+
+    def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> GpuPart:
+        if not request.gpus:
+            return GpuPart()
+        access = self.gpu_access()
+        if access is None:
+            raise MachineError("this Docker engine has no way to a GPU: no NVIDIA container toolkit, CDI or driver")
+        minors = {gpu.index: gpu.minor for gpu in hardware.gpus()} if self.local else {}
+        known = self._image_variables(prepared) | dict(request.variables)
+        return gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
+
+    def _image_variables(self, prepared: Prepared) -> dict[str, str]:
+        lines = self._client.images.get(prepared.key).attrs["Config"].get("Env") or []
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def _labels(self, *, keep: bool = False) -> dict[str, str]:
+        labels = {f"{LABEL}.run": self._id, f"{LABEL}.owner": str(Owner.current())}
+        return labels | {f"{LABEL}.keep": "yes"} if keep else labels
+
+    def _payload(self, prepared: Prepared, request: TrialRequest) -> str:
+        """Name of a volume that holds the request's files: one for each distinct set of files in a run."""
+        key = _digest(request.files) + ("-keep" if request.keep else "")
+        if key not in self._payloads:
+            volume = f"casebook-{self._id}-{key[:12]}{'-keep' if request.keep else ''}"
+            self._client.volumes.create(volume, labels=self._labels(keep=request.keep))
+            self._fill(volume, prepared, request.files)
+            self._payloads[key] = volume
+        return self._payloads[key]
+
+    def _fill(self, volume: str, prepared: Prepared, files: Mapping[str, bytes]) -> None:
+        """A volume is written through a container, which is never started."""
+        mount = Mount(CASE_DIRECTORY, volume, type="volume", no_copy=True)
+        name = f"{volume}-filler"
+        try:
+            filler = self._client.containers.create(
+                prepared.key, ["true"], name=name, mounts=[mount], labels=self._labels(), network_mode="none"
+            )
+            filler.put_archive(CASE_DIRECTORY, _archive(files))
+        finally:
+            self._discard(name)
+
+    def _discard(self, name: str) -> None:
+        """What can't be removed now is removed on leaving the engine, or by the next sweep."""
+        with suppress(APIError):
+            self._client.api.remove_container(name, force=True, v=True)
+
+    def sweep(self) -> Sequence[str]:
+        def left(labels: Mapping[str, str]) -> bool:
+            owner = Owner.parse(labels[f"{LABEL}.owner"])
+            return owner is not None and owner.gone
+
+        return self._remove(left)
+
+    def _remove(self, chosen: Callable[[Mapping[str, str]], bool]) -> list[str]:
+        """Remove containers and volumes of ours by their labels, but none that are to be kept."""
+        removed = []
+        ours = {"label": [f"{LABEL}.run", f"{LABEL}.owner"]}
+        with speaking("remove containers and volumes"):
+            api = self._client.api
+            for container in _chosen(api.containers(all=True, filters=ours), chosen):
+                with only_if_present():
+                    api.remove_container(container["Id"], force=True, v=True)
+                    removed.append(f"container {container['Names'][0].lstrip('/')}")
+            for volume in _chosen(api.volumes(filters=ours)["Volumes"] or [], chosen):
+                with only_if_present():
+                    api.remove_volume(volume["Name"])
+                    removed.append(f"volume {volume['Name']}")
+        return removed
+
+
+def _chosen(found: Iterable[Any], chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[Any]:
+    return (one for one in found if f"{LABEL}.keep" not in one["Labels"] and chosen(one["Labels"]))
+
+
+@contextmanager
+def _unless_failed_before(exc_info: Sequence[object]) -> Iterator[None]:
+    """An engine that went away can't clean up either, and the first error is the one to tell."""
+    try:
+        yield
+    except EngineError:
+        if exc_info[0] is None:
+            raise
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    total = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        total.update(f"{name}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    """A tar archive in which everything is root's and may be read by all."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        parents = {parent for name in files for parent in PurePosixPath(name).parents if parent.name}
+        for directory in sorted(parents):
+            entry = tarfile.TarInfo(str(directory))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+class _Output:
+    """Both streams of a container, read in the background from before its start to its end."""
+
+    def __init__(self, container: Container, bound: int) -> None:
+        self.stdout, self.stderr = Kept(bound), Kept(bound)
+        self.ended = threading.Event()
+        self._stream = container.attach(stream=True, demux=True, stdout=True, stderr=True, logs=False)
+        threading.Thread(target=self._read, name=f"output of {container.name}", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            for out, err in self._stream:
+                self.stdout.add(out or b"")
+                self.stderr.add(err or b"")
+        except OSError:  # the engine went away; whoever asks it for the container's state finds out
+            pass
+        finally:
+            self.ended.set()
+
+
+class _State(NamedTuple):
+    exit_status: int
+    out_of_memory: bool
+    duration_s: float
+
+
+def _state(container: Container) -> _State:
+    container.reload()
+    state = container.attrs["State"]
+    begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
+    return _State(state["ExitCode"], bool(state["OOMKilled"]), (ended - begun).total_seconds())
+
+
+def _kill(container: Container) -> bool:
+    """Whether it was still there to be killed."""
+    try:
+        container.kill()
+    except APIError as error:
+        if error.status_code in {404, 409}:
+            return False
+        raise
+    return True
+
+
+def _result(state: _State, output: _Output, *, timed_out: bool, kept: str | None) -> TrialResult:
+    exit_status, signal = ending(state.exit_status)
+    return TrialResult(
+        stdout=output.stdout.text(),
+        stderr=output.stderr.text(),
+        duration_s=state.duration_s,
+        exit_status=exit_status,
+        signal=signal,
+        timed_out=timed_out,
+        out_of_memory=state.out_of_memory,
+        kept=f"container {kept} (again: docker start -a {kept}; remove: docker rm -v {kept})" if kept else None,
+    )
+
+
+def _refused(error: APIError) -> TrialResult:
+    """The engine is there, and would not run this container."""
+    said = " ".join(str(error.explanation or error).split())
+    return TrialResult(stdout="", stderr="", duration_s=0.0, infra=f"the Docker engine would not run the trial: {said}")

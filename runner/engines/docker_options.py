@@ -1,0 +1,111 @@
+"""What a trial's container may and may not do, as options of its creation. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.engines.base import CASE_DIRECTORY, Limits, TrialRequest
+from runner.engines.docker_client import DeviceRequest, LogConfig, Mount, Ulimit
+from runner.engines.gpu_access import CDI_KIND, HostFacts
+from runner.evidence import GpuAccess
+
+HOME = "/home/casebook"
+_UID = 10001
+_DRIVER = "/usr/local/nvidia"
+_BESIDES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+VARIABLES = {
+    "HOME": HOME,
+    "USER": "casebook",  # there is no such user in the image: getpass and the like look here first
+    "LOGNAME": "casebook",
+    "TMPDIR": "/tmp",  # noqa: S108
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",  # a trial that is ended by its timeout has said what it had to say
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+"""What every trial gets besides the image's own variables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuPart:
+    """What a container needs for its GPUs. `variables` are set on top of the image's and the trial's own."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mounts: Sequence[Mount] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def container_options(request: TrialRequest, *, payload: str, gpu: GpuPart) -> dict[str, Any]:
+    """For `containers.create`. `payload` is the volume that holds the trial's files."""
+    return {
+        "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
+        "working_dir": CASE_DIRECTORY,
+        "user": f"{_UID}:{_UID}",
+        "environment": {"NVIDIA_VISIBLE_DEVICES": "void", **VARIABLES, **request.variables, **gpu.variables},
+        "mounts": [Mount(CASE_DIRECTORY, payload, type="volume", read_only=True, no_copy=True), *gpu.mounts],
+        "log_config": LogConfig(type="none"),  # output is read as it comes and never fills the engine's disk
+        "healthcheck": {"test": ["NONE"]},
+        "use_config_proxy": False,
+        **_confinement(request.limits),
+        **gpu.options,
+    }
+
+
+def _confinement(limits: Limits) -> dict[str, Any]:
+    scratch = (
+        f"rw,exec,nosuid,nodev,size={limits.memory_bytes}"  # counts as memory; compiled kernels are loaded from it
+    )
+    return {
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "read_only": True,
+        "tmpfs": {"/tmp": f"{scratch},mode=1777", HOME: f"{scratch},mode=0700,uid={_UID},gid={_UID}"},  # noqa: S108
+        "shm_size": limits.memory_bytes // 2,
+        "mem_limit": limits.memory_bytes,
+        "memswap_limit": limits.memory_bytes,
+        "pids_limit": limits.processes,
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+    }
+
+
+def gpu_part(
+    access: GpuAccess, gpus: Sequence[int], *, host: HostFacts, minors: Mapping[int, int], known: Mapping[str, str]
+) -> GpuPart:
+    """`minors` are the numbers of the GPUs' device files by index, `known` the variables that are set anyway."""
+    match access.mode:
+        case "toolkit":
+            wanted = [str(index) for index in gpus]
+            request = DeviceRequest(device_ids=wanted, capabilities=[["gpu", "compute", "utility"]])
+            variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(wanted), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+            return GpuPart(options={"device_requests": [request]}, variables=variables)
+        case "cdi":
+            request = DeviceRequest(driver="cdi", device_ids=[f"{CDI_KIND}={index}" for index in gpus])
+            return GpuPart(options={"device_requests": [request]})
+        case _:
+            return _passthrough([minors.get(index, index) for index in gpus], host, known)
+
+
+def _passthrough(minors: Sequence[int], host: HostFacts, known: Mapping[str, str]) -> GpuPart:
+    devices = [f"/dev/nvidia{minor}" for minor in minors] + [name for name in _BESIDES if name in host.devices]
+    libraries = dict(host.libraries)
+    libraries.setdefault("libcuda.so", libraries["libcuda.so.1"])  # what a compiler links against
+    files = {f"{_DRIVER}/lib64/{name}": path for name, path in libraries.items()}
+    files |= {f"{_DRIVER}/bin/{name}": path for name, path in host.programs.items()}
+    return GpuPart(
+        options={
+            "devices": [f"{name}:{name}:rw" for name in devices],
+            "group_add": [str(group) for group in host.groups],
+        },
+        mounts=[Mount(target, str(path), type="bind", read_only=True) for target, path in sorted(files.items())],
+        variables={
+            "LD_LIBRARY_PATH": _joined(f"{_DRIVER}/lib64", known.get("LD_LIBRARY_PATH")),
+            "PATH": _joined(
+                known.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), f"{_DRIVER}/bin"
+            ),
+        },
+    )
+
+
+def _joined(*parts: str | None) -> str:
+    return ":".join(part for part in parts if part)
