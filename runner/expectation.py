@@ -83,7 +83,7 @@ def ending(seen: Observation) -> str:
     if seen.timed_out:
         return "ended at the time limit"
     if seen.out_of_memory:
-        return "ended for its memory"
+        return "ended at the memory limit"
     if seen.exception:
         return exception(seen)
     status = seen.signal or f"exit status {seen.exit_status}"

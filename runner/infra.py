@@ -7,6 +7,7 @@ confirmed. A missing import is none of them; it is a broken environment, and tha
 import re
 
 _BUSY = "the GPU is busy or unavailable"
+_NO_GPU = "no GPU is there"
 _NO_DRIVER = "the NVIDIA driver's libraries are not there"
 _OLD_DRIVER = "the NVIDIA driver is too old"
 _MIXED_DRIVER = "the parts of the NVIDIA driver do not match"
@@ -14,7 +15,8 @@ _NOT_READY = "the GPU system is not ready: is the fabric manager running?"
 
 _SIGNS = (
     (r"No space left on device", "the disk is full"),
-    (r"no CUDA-capable device is detected|cudaErrorNoDevice|Found no NVIDIA driver on your system", "no GPU is there"),
+    (r"no CUDA-capable device is detected|cudaErrorNoDevice|No CUDA GPUs are available", _NO_GPU),
+    (r"Found no NVIDIA driver on your system", _NO_GPU),
     (r"libcuda\.so(?:\.1)?: cannot open shared object file|cudaErrorStubLibrary", _NO_DRIVER),
     (r"driver version is insufficient|cudaErrorInsufficientDriver", _OLD_DRIVER),
     (r"NVIDIA driver on your system is too old|cudaErrorCompatNotSupportedOnDevice", _OLD_DRIVER),

@@ -21,7 +21,7 @@ _CONNECTORS = {
 }
 _AFTERWARDS = re.compile(
     r"Exception ignored |Exception in thread |Error in atexit|terminate called |Fatal Python error: "
-    r"|Process \S+:$|(?:\[rank\d+\]:)?\[[EWI]\d|\S+:\d+: \w*Warning: "
+    r"|Process \S+:$|\[[EWI]\d|\S+:\d+: \w*Warning: "
 )
 """What Python, C++ and torch print to stderr between an uncaught exception and the end of the process."""
 
@@ -60,25 +60,28 @@ def last_raised(stderr: str) -> Raised | None:
 def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
     at = 0
     while at < len(lines):
-        block = _block(lines, at)
-        at = block.raised_at if block else at + 1
+        headed = lines[at].endswith(_HEADER)
+        first = at + headed
+        frame = _FRAME.fullmatch(_plain(lines[first])) if first < len(lines) else None
+        if frame is None:
+            at += 1
+            continue
+        raised_at = _after_frames(lines, first)
+        block = _block(lines, at, raised_at, frame["function"], headed=headed)
         if block:
             yield block
+        at = raised_at
 
 
-def _block(lines: Sequence[str], at: int) -> _Block | None:
-    headed = lines[at].endswith(_HEADER)
-    first = at + 1 if headed else at
-    if first >= len(lines) or not (frame := _FRAME.fullmatch(_plain(lines[first]))):
+def _block(lines: Sequence[str], start: int, raised_at: int, function: str | None, *, headed: bool) -> _Block | None:
+    raised = _RAISED.fullmatch(_plain(lines[raised_at])) if raised_at < len(lines) else None
+    if raised is None:
         return None
-    raised_at = _after_frames(lines, first)
-    raised = raised_at < len(lines) and _RAISED.fullmatch(_plain(lines[raised_at]))
-    if not raised:
-        return None
-    if not headed:  # only a syntax error in the script itself comes without a header
-        alone = frame["function"] is None and raised["type"] in _SYNTAX_ERRORS
-        return _Block(at, raised_at, top_level=True) if alone else None
-    return _Block(at, raised_at, top_level=frame["function"] in _TOP_LEVEL)
+    if headed:
+        return _Block(start, raised_at, top_level=function in _TOP_LEVEL)
+    # Only a syntax error in the script itself comes without a header, and its only frame without a function.
+    alone = function is None and raised["type"] in _SYNTAX_ERRORS
+    return _Block(start, raised_at, top_level=True) if alone else None
 
 
 def _after_frames(lines: Sequence[str], first: int) -> int:
