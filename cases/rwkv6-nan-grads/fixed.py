@@ -18,7 +18,7 @@ T, K, V = 128, 64, 64  # two chunks: the first has no chunk before it, so the se
 CHUNK, SUB = 64, 16    # as upstream has them; the sums of log decays start again at every chunk
 
 # dq_i = sum of dA_ij k_j exp(w_{j+1} + ... + w_{i-1}) over the j < i in i's chunk, K columns side by side. With `incl`
-# and `excl` the running sums of w, with and without the row itself, the exponent is excl_i - incl_j. For matrix products
+# and `excl` the running sums of w, with and without the row itself, the exponent is excl_i - incl_j. For a matmul
 # it is split at a reference, exp(excl_i - ref) * exp(ref - incl_j): neither is over 1 if ref lies between the two rows.
 @triton.jit
 def dq_kernel(dA, k, incl, excl, dq, K: tl.constexpr, CHUNK: tl.constexpr, SUB: tl.constexpr):
