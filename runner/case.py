@@ -1,5 +1,6 @@
 """case.yaml -> Case: parse, validate, and point at file:line for every mistake."""
 
+import json
 import os
 import stat
 import textwrap
@@ -33,6 +34,7 @@ from runner.rules import breaches
 
 __all__ = [
     "MANIFEST",
+    "SCHEMA",
     "Case",
     "EnvironmentSpec",
     "Expectation",
@@ -47,9 +49,12 @@ __all__ = [
     "json_schema",
     "known_images",
     "load",
+    "schema_text",
+    "write_schema",
 ]
 
 MANIFEST = "case.yaml"
+SCHEMA = "cases/case.schema.json"
 MAX_WORDING = 400
 """Characters: a problem may quote what stands in the manifest, and that may be of any length."""
 
@@ -120,6 +125,18 @@ def find(root: Path, id: str, images: Collection[str]) -> Case:  # noqa: A002
     if id not in known:
         raise UsageError(f"no case {id!r}{_nearest(id, known)}")
     return load(root / "cases" / id / MANIFEST, images, root)
+
+
+def schema_text() -> str:
+    """What cases/case.schema.json holds when it is up to date."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def write_schema(root: Path) -> Path:
+    """Write the JSON Schema of case.yaml, from which editors complete and check manifests."""
+    path = root / SCHEMA
+    path.write_text(schema_text(), encoding="utf-8")
+    return path
 
 
 def load(path: Path, images: Collection[str], root: Path | None = None) -> Case:

@@ -40,7 +40,7 @@ PATTERN_WORDS = {
     NAME_PATTERN: "must consist of a-z, 0-9 and hyphens, with a letter or digit at both ends",
     FIGURE_PATTERN: "is no name of a figure; it begins with a letter and goes on with letters, digits and _ . -",
     VARIABLE_PATTERN: "is no name of an environment variable",
-    EXCEPTION_PATTERN: "is no exception type; write it as a traceback's last line has it, such as torch.OutOfMemoryError",
+    EXCEPTION_PATTERN: "is no exception type; write it as the traceback has it, such as torch.OutOfMemoryError",
     CUDA_ERROR_PATTERN: "is no CUDA error; write its runtime name, such as cudaErrorIllegalAddress",
     PYTHON_PATTERN: "is no minor version of Python; write one such as '3.11'",
 }

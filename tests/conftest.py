@@ -1,0 +1,84 @@
+"""Helpers for tests that need a checkout with cases in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+IMAGES = ("cpu", "cuda12", "cuda13")
+
+MANIFEST = """\
+# yaml-language-server: $schema=../case.schema.json
+id: tiny
+title: A sum in bfloat16 loses its small terms
+failure: wrong-numbers
+upstream:
+  project: owner/name
+  status: fixed
+  issue: https://example.org/owner/name/issues/1
+provenance: distilled
+environments:
+  current:
+    image: cuda13
+    requirements: [numpy==2.2.6]
+    gpus: 1
+    compute_capability: ">=7.0,<10.0"
+  interpreter:
+    image: cpu
+    requirements: [numpy==1.26.4]
+    grade: simulated
+    expect:
+      fixed: {message: all good}
+repro:
+  expect:
+    figures: {rel_err: "> 1e-2"}
+fixed:
+  expect:
+    figures: {rel_err: "< 1e-5"}
+timeout: 2m
+"""
+
+SCRIPT = """\
+# /// script
+# requires-python = "==3.11.*"
+# dependencies = ["numpy==2.2.6"]
+# ///
+print("rel_err=0.5")
+"""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A directory laid out like this repository, with no image or case but those written by the test."""
+
+    root: Path
+
+    def write(self, manifest: str = MANIFEST, *, name: str = "tiny", script: str = SCRIPT) -> Path:
+        """Write a case with both scripts and a README; the manifest's path."""
+        directory = self.root / "cases" / name
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "repro.py").write_text(script)
+        (directory / "fixed.py").write_text(script.replace("0.5", "1e-6"))
+        (directory / "README.md").write_text("What failed, and why.\n")
+        (directory / "case.yaml").write_text(manifest)
+        return directory / "case.yaml"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    for image in IMAGES:
+        (tmp_path / "images" / image).mkdir(parents=True)
+        (tmp_path / "images" / image / "Dockerfile").touch()
+    return Checkout(tmp_path)
+
+
+@pytest.fixture
+def change() -> Callable[[str, str], str]:
+    """The good manifest with one passage changed; the passage must be there."""
+
+    def changed(old: str, new: str) -> str:
+        assert old in MANIFEST
+        return MANIFEST.replace(old, new, 1)
+
+    return changed
