@@ -1,12 +1,18 @@
 """The record a verdict rests on, and its JSON. Pure data: complete enough to render every report again."""
 
+import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.errors import CasebookError
+
+SCHEMA_VERSION = 1
 
 
 class Record(BaseModel):
@@ -240,5 +246,43 @@ class Evidence(Record):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read what `write` wrote. Raises pydantic.ValidationError, or OSError."""
+        """Read what `write` wrote. Raises pydantic.ValidationError, or OSError; `load` says it in one line."""
         return cls.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def evidence_path(reports: Path, evidence: Evidence) -> Path:
+    """Where the evidence of this case, environment, engine and device lies; a later run of the same replaces it."""
+    name = ".".join(map(_slug, (evidence.environment.name, evidence.engine.name, evidence.device)))
+    return reports / "evidence" / _slug(evidence.case.id) / f"{name}.json"
+
+
+def load(path: Path) -> Evidence:
+    """Read evidence. Raises CasebookError with the file, what is wrong with it, and what to do."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        raise CasebookError(f"{path}: can't be read as evidence: {why}; {_REMEDY}") from None
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        told = f"schema_version {version!r}, and this runner knows {SCHEMA_VERSION}"
+        raise CasebookError(f"{path}: {told}; use the runner that wrote it, or {_REMEDY}")
+    return _validated(path, data)
+
+
+_REMEDY = "run the case again, or remove the file"
+
+
+def _validated(path: Path, data: Any) -> Evidence:
+    try:
+        return Evidence.model_validate(data)
+    except ValidationError as error:
+        first, *more = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        others = f" (and {len(more)} more)" if more else ""
+        raise CasebookError(f"{path}: {where}: {first['msg']}{others}; {_REMEDY}") from None
+
+
+def _slug(text: str) -> str:
+    """Lower case, digits and single dashes: a part of a file name that has no dot in it."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
