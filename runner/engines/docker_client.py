@@ -34,6 +34,7 @@ __all__ = [
     "find_image",
     "only_if_present",
     "pull",
+    "registry_digest",
     "speaking",
     "version_of",
 ]
@@ -124,6 +125,13 @@ def find_image(client: DockerClient, name: str) -> ImageFacts | None:
         except ImageNotFound:
             return None
     return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"])
+
+
+def registry_digest(client: DockerClient, name: str) -> str:
+    """What the registry has under this name, as the engine hears it: "sha256:...". Raises EngineError."""
+    with speaking(f"ask the registry for {name}"):
+        found = cast("dict[str, Any]", client.api.inspect_distribution(name))  # type: ignore[no-untyped-call]
+    return str(found["Descriptor"]["digest"])
 
 
 def pull(client: DockerClient, name: str, note: Note) -> ImageFacts:

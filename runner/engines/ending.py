@@ -1,6 +1,8 @@
 """How a trial ended, and what is kept of its output: the same for every engine."""
 
+import re
 import signal
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from runner.engines.base import cut_middle
@@ -31,6 +33,36 @@ class Kept:
     def _shorten(self) -> None:
         half = self._bound // 2
         del self._data[half : len(self._data) - half]
+
+
+class Neutral:
+    """Puts neutral names in the place of this machine's own, so that a pasted report holds nothing private."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._neutral = {name.encode(): neutral.encode() for name, neutral in names.items()}
+        longest_first = sorted(self._neutral, key=len, reverse=True)
+        self._any = re.compile(b"|".join(map(re.escape, longest_first)) or rb"(?!)")
+        self._longest = len(longest_first[0]) if longest_first else 0
+
+    def pieces(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        """The stream's pieces, in other cuts: a name may lie across two of them."""
+        held = b""
+        for piece in stream:
+            ready, held = self._replace(held + piece, sure=self._longest)
+            yield ready
+        yield self._replace(held, sure=0)[0]
+
+    def _replace(self, data: bytes, *, sure: int) -> tuple[bytes, bytes]:
+        """What can be said of `data`, and the rest. A name counts if at least `sure` bytes are there from its start."""
+        last = len(data) - sure
+        done, parts = 0, []
+        for match in self._any.finditer(data):
+            if match.start() > last:
+                break
+            parts += [data[done : match.start()], self._neutral[match[0]]]
+            done = match.end()
+        end = max(done, last)
+        return b"".join([*parts, data[done:end]]), data[end:]
 
 
 class Ending(NamedTuple):

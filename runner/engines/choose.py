@@ -1,0 +1,68 @@
+"""Which engine runs the trials: the one that is named, or the best that is there."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from runner.engines.base import Engine, EngineName, Note, Recipe
+from runner.engines.docker import DockerEngine
+from runner.engines.docker_client import DockerClient
+from runner.engines.venv import VenvEngine
+from runner.errors import EngineError, UsageError
+from runner.evidence import ImageFacts
+
+
+def choose(name: str | None, root: Path, note: Note) -> Engine:
+    """With no engine named: docker if a daemon answers, otherwise venv, and `note` is told which and why.
+
+    `root` is the checkout, which has the images. Raises UsageError for an engine that does not exist and EngineError
+    if the one that is named does not answer.
+    """
+    match _named(name):
+        case EngineName.DOCKER:
+            return _docker(root)
+        case EngineName.VENV:
+            return VenvEngine()
+        case None:
+            return _best(root, note)
+
+
+def reachable(root: Path) -> Sequence[Engine]:
+    """Every engine that answers here."""
+    engines: list[Engine] = []
+    for make in (lambda: _docker(root), VenvEngine):
+        try:
+            engines.append(make())
+        except EngineError:
+            continue
+    return engines
+
+
+def _named(name: str | None) -> EngineName | None:
+    if name is None:
+        return None
+    try:
+        return EngineName(name)
+    except ValueError:
+        nearest = get_close_matches(name, list(EngineName), n=1)
+        meant = f" (did you mean {nearest[0]}?)" if nearest else ""
+        raise UsageError(f"no engine {name!r}{meant}; there are: {', '.join(EngineName)}") from None
+
+
+def _best(root: Path, note: Note) -> Engine:
+    try:
+        engine = _docker(root)
+    except EngineError as error:
+        note(f"engine: venv, with weaker isolation ({error})")
+        return VenvEngine()
+    note(f"engine: docker ({engine.version})")
+    return engine
+
+
+def _docker(root: Path) -> DockerEngine:
+    def build(client: DockerClient, recipe: Recipe, note: Note) -> ImageFacts:
+        from runner.images import ensure  # noqa: PLC0415 images are built through the client of this package
+
+        return ensure(client, root, recipe, note)
+
+    return DockerEngine.connect(build)

@@ -1,0 +1,101 @@
+"""Building the environment of a lock with uv, with the host's own index, proxy and certificate settings."""
+
+import errno
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version as installed
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from runner.engines.base import Note
+from runner.errors import BuildError, CasebookError, MachineError
+
+_SHOWN = 700
+"""Characters of uv's last words in a message; all of them are in the log."""
+
+_CROSS = "\N{MULTIPLICATION SIGN}"
+_FRAME = f" \t\N{BOX DRAWINGS LIGHT VERTICAL}\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}─▶├{_CROSS}"
+
+_ALSO = {
+    "UV_DEFAULT_INDEX": ("UV_INDEX_URL", "PIP_INDEX_URL"),
+    "UV_INDEX": ("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
+    "UV_FIND_LINKS": ("PIP_FIND_LINKS",),
+    "UV_INSECURE_HOST": ("PIP_TRUSTED_HOST",),
+    "UV_HTTP_TIMEOUT": ("PIP_DEFAULT_TIMEOUT",),
+    "SSL_CERT_FILE": ("PIP_CERT", "REQUESTS_CA_BUNDLE"),
+}
+"""Where uv does not look, and pip does."""
+
+
+def version() -> str:
+    return f"uv {installed('uv')}"
+
+
+def settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for uv: the host's, with what it says to pip alone said to uv too."""
+    told = dict(environ)
+    for name, others in _ALSO.items():
+        value = next((environ[other] for other in (name, *others) if environ.get(other)), None)
+        if value:
+            told[name] = value
+    if "UV_INDEX" in told:
+        told.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")  # as pip does it; the lock's hashes decide
+    return told | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+
+
+def build(directory: Path, *, python: str, lock: Path, log: Path, note: Note) -> None:
+    """Make the virtual environment `directory` with all that `lock` names, every file checked against its hash.
+
+    Raises BuildError with uv's last words and the log's path, or MachineError where the disk is full.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    interpreter = directory / "bin" / "python"
+    _uv(["venv", "--python", python, "--no-project", str(directory)], log, note)
+    install = ["pip", "install", "--python", str(interpreter), "--require-hashes", "--compile-bytecode", "--strict"]
+    _uv([*install, "--requirements", str(lock)], log, note)
+
+
+def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
+    with log.open("ab") as file:
+        begun = file.tell()
+        process = subprocess.Popen(
+            [find_uv_bin(), *arguments],
+            env=settings(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        with process:
+            try:
+                for line in process.stdout or ():
+                    file.write(line)
+                    note(line.decode("utf-8", "replace").strip())
+            except BaseException:
+                process.kill()
+                raise
+    if process.returncode:
+        raise failure(log.read_bytes()[begun:].decode("utf-8", "replace"), log)
+
+
+def failure(output: str, log: Path) -> CasebookError:
+    """What uv's output says about why it failed."""
+    if re.search(r"no space left on device|\(os error (?:28|122)\)", output, re.IGNORECASE):
+        return MachineError(f"the disk is full: the environment could not be built; the whole log: {log}")
+    return BuildError(f"the environment could not be built: {last_words(output)}; the whole log: {log}")
+
+
+def last_words(output: str) -> str:
+    """The error that uv ends with, as one line. It begins with "error:" or a cross, and goes on to the end."""
+    lines = output.splitlines()
+    begins = [number for number, line in enumerate(lines) if line.lstrip().startswith(("error:", _CROSS))]
+    words = " ".join(line.strip(_FRAME) for line in lines[begins[-1] if begins else -5 :])
+    words = " ".join(words.split())
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN]} ..."
+
+
+def disk_is_full(error: OSError) -> bool:
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}

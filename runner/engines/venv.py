@@ -1,0 +1,288 @@
+"""Trials in virtual environments on this machine, where there is no Docker engine. Weaker isolation, same answers."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Self
+
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from runner import hardware
+from runner.engines import scratch, supervisor, uv
+from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
+from runner.engines.ending import Kept, Neutral, ending
+from runner.engines.gpu_access import host_facts
+from runner.errors import EngineError, MachineError, UsageError
+from runner.evidence import GpuAccess
+
+ISOLATION = (
+    "weaker than a container: the host's files, its network and its other processes are within reach",
+    "each trial in a session of its own, with a private copy of the case and private scratch space",
+    "nothing of the host's environment variables",
+    "limits on memory, processes, time and output, watched from outside the trial",
+)
+
+_COMPLETE = "complete.json"
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_DRAIN_S = 5.0
+"""How long output may still come after the last process is gone, or can't be killed."""
+
+
+class VenvEngine:
+    """Satisfies `runner.engines.base.Engine`. `cache` holds environments and logs, `place` the scratch directories."""
+
+    name = EngineName.VENV
+    local = True
+    isolation: Sequence[str] = ISOLATION
+
+    def __init__(self, cache: Path | None = None, place: Path | None = None) -> None:
+        if sys.platform != "linux":
+            raise EngineError("the venv engine needs Linux; use --engine docker")
+        self._cache = (cache or user_cache_path("casebook")).resolve()
+        self._place = (place or scratch.usual_place()).resolve()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Nothing is left: each trial takes away its own."""
+
+    @cached_property
+    def version(self) -> str:
+        return uv.version()
+
+    def gpu_access(self) -> GpuAccess | None:
+        return GpuAccess(mode="direct", detail="the host's own driver") if hardware.gpus() else None
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        if recipe.use_image:
+            raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
+        started = time.monotonic()
+        key = hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
+        directory = self._cache / "envs" / key[:16]
+        with _disk(), _sole(directory.with_suffix(".lock"), note):
+            if not _is_complete(directory):
+                self._build(directory, recipe, note)
+        python = directory / "bin" / "python"
+        return Prepared(key=key, python=str(python), duration_s=time.monotonic() - started)
+
+    def _build(self, directory: Path, recipe: Recipe, note: Note) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        lock, log = directory.with_suffix(".txt"), self._cache / "logs" / f"{directory.name}.log"
+        lock.write_text(recipe.lock, encoding="utf-8")
+        try:
+            uv.build(directory, python=recipe.python, lock=lock, log=log, note=note)
+            (directory / _COMPLETE).write_text(json.dumps({"python": recipe.python}), encoding="utf-8")
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        finally:
+            lock.unlink(missing_ok=True)
+
+    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        with _disk(), scratch.scratch(self._place, keep=request.keep) as directory:
+            for name in ("case", "home", "tmp"):
+                (directory / name).mkdir()
+            _lay_out(directory / "case", request.files)
+            output = _Output(request.limits.output_bytes, Neutral(_names(directory, Path(prepared.python))))
+            ended = _supervised(_orders(directory, prepared, request), output)
+            if "failed" in ended:
+                scratch.end_processes(directory)
+            return _result(ended, output, request, directory)
+
+    def sweep(self) -> Sequence[str]:
+        return scratch.sweep(self._place)
+
+
+@contextmanager
+def _disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not uv.disk_is_full(error):
+            raise
+        raise MachineError(f"the disk is full: {error.filename or 'nothing more can be written'}") from error
+
+
+@contextmanager
+def _sole(path: Path, note: Note) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        note("waiting for another run that builds the same environment")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_complete(directory: Path) -> bool:
+    """The interpreter it was made from may have been removed since."""
+    return (directory / _COMPLETE).is_file() and (directory / "bin" / "python").exists()
+
+
+def _lay_out(directory: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _names(directory: Path, python: Path) -> dict[str, str]:
+    """What a pasted report calls the places of this machine."""
+    environment = python.parents[1]
+    names = {str(directory / "case"): CASE_DIRECTORY, str(directory): "/scratch", str(environment): "/env"}
+    base = _base_prefix(environment)
+    return names if base in {None, "/usr", "/usr/local"} else names | {str(base): "/python"}
+
+
+def _base_prefix(environment: Path) -> str | None:
+    with suppress(OSError):
+        text = (environment / "pyvenv.cfg").read_text(encoding="utf-8")
+        found = re.search(r"^home\s*=\s*(.+)/bin\s*$", text, re.MULTILINE)
+        return found[1] if found else None
+    return None
+
+
+def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[str, Any]:
+    """What the supervisor is told, but for the file descriptors."""
+    return {
+        "command": [prepared.python, *request.arguments],
+        "directory": str(directory / "case"),
+        "variables": _variables(directory, Path(prepared.python), request),
+        "timeout_s": request.limits.timeout_s,
+        "memory_bytes": request.limits.memory_bytes,
+        "processes": request.limits.processes,
+    }
+
+
+def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str, str]:
+    return {
+        "PATH": f"{python.parent}:{_SYSTEM_PATH}",
+        "HOME": str(directory / "home"),
+        "TMPDIR": str(directory / "tmp"),
+        "USER": "casebook",
+        "LOGNAME": "casebook",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **_gpu_variables(request),
+        **request.variables,
+    }
+
+
+def _gpu_variables(request: TrialRequest) -> dict[str, str]:
+    chosen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, request.gpus))}
+    if not request.gpus:
+        return chosen
+    chosen["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # indices as the driver counts, not by speed
+    places = host_facts().library_directories
+    return chosen | {"LD_LIBRARY_PATH": ":".join(places)} if places else chosen
+
+
+class _Output:
+    """Both streams of a trial, read in the background until nobody holds their other ends."""
+
+    def __init__(self, bound: int, neutral: Neutral) -> None:
+        self.stdout, self.stderr = Kept(bound), Kept(bound)
+        self._neutral = neutral
+        self._threads: list[threading.Thread] = []
+
+    def read(self, stream: int, kept: Kept) -> None:
+        thread = threading.Thread(target=self._read, args=(stream, kept), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _read(self, stream: int, kept: Kept) -> None:
+        with os.fdopen(stream, "rb", buffering=0) as file:
+            for piece in self._neutral.pieces(iter(lambda: file.read(65536), b"")):
+                kept.add(piece)
+
+    def finish(self) -> None:
+        for thread in self._threads:
+            thread.join(_DRAIN_S)
+
+
+def _supervised(orders: dict[str, Any], output: _Output) -> dict[str, Any]:
+    """Run a trial under a supervisor, and return how it says that it ended."""
+    (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(Path(supervisor.__file__))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=(out_write, err_write),
+        start_new_session=True,  # a Ctrl-C at the terminal is the runner's
+    )
+    os.close(out_write)
+    os.close(err_write)
+    output.read(out_read, output.stdout)
+    output.read(err_read, output.stderr)
+    with process:
+        try:
+            return _conversation(process, orders | {"stdout": out_write, "stderr": err_write})
+        finally:
+            _closed(process.stdin)  # an order to end, if the trial still runs
+            process.wait()
+            output.finish()
+
+
+def _conversation(process: "subprocess.Popen[bytes]", orders: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(orders).encode() + b"\n")
+        process.stdin.flush()
+    said = process.stdout.read()
+    if said:
+        return dict(json.loads(said))
+    last = process.stderr.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+    return {"failed": f"its supervisor ended: {''.join(last) or 'it was killed'}"}
+
+
+def _closed(stream: IO[bytes] | None) -> None:
+    with suppress(BrokenPipeError):
+        if stream:
+            stream.close()
+
+
+def _result(ended: Mapping[str, Any], output: _Output, request: TrialRequest, directory: Path) -> TrialResult:
+    infra = _infra(ended)
+    why = ended.get("ended_for")
+    if why == "processes":
+        output.stderr.add(f"\n[the trial was ended: more than {request.limits.processes} processes]\n".encode())
+    exit_status, signal = (None, None) if infra else ending(ended["status"])
+    return TrialResult(
+        stdout=output.stdout.text(),
+        stderr=output.stderr.text(),
+        duration_s=ended.get("duration_s", 0.0),
+        exit_status=exit_status,
+        signal=signal,
+        timed_out=why == "timeout",
+        out_of_memory=why == "memory",
+        infra=infra,
+        kept=str(directory) if request.keep else None,
+    )
+
+
+def _infra(ended: Mapping[str, Any]) -> str | None:
+    if "failed" in ended:
+        return f"the trial could not be run: {ended['failed']}"
+    if ended["left"]:
+        return f"processes that can't be killed are left: {', '.join(map(str, ended['left']))}"
+    return None if ended["status"] is not None else "nobody knows how the trial ended"
