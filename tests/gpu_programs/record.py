@@ -205,7 +205,7 @@ def record(run: Run, scratch: Path) -> str:
     try:
         return _record(run, scratch)
     except OSError as error:
-        return f"command: {run.name}\nvariables:\nexit status: none: {error}\nseconds: 0\n"
+        return f"command: {run.name}\nvariables:\nexit status: none: {error}\nseconds: 0\n----- stdout\n----- stderr\n"
 
 
 def _record(run: Run, scratch: Path) -> str:

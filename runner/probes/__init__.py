@@ -1,0 +1,1 @@
+"""Extra, instrumented runs after the verdict. They explain; they never decide."""

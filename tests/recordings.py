@@ -1,0 +1,42 @@
+"""What the programs under tests/gpu_programs did on a GPU, as tests/gpu_programs/record.py wrote it down."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+DIRECTORY = Path(__file__).parent / "data" / "gpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """One run. `exit_status` is negative for a signal, as subprocess has it; None for a run that was ended."""
+
+    name: str
+    command: str
+    exit_status: int | None
+    stdout: str
+    stderr: str
+
+    @property
+    def tool(self) -> str | None:
+        match = re.search(r"--tool (\w+)", self.command)
+        return match[1] if match else None
+
+    @classmethod
+    def read(cls, path: Path) -> "Recording":
+        text = path.read_text(encoding="utf-8")
+        head, stdout, stderr = re.split(r"^----- (?:stdout|stderr)\n", text, flags=re.MULTILINE)
+        status = re.search(r"^exit status: (-?\d+)$", head, re.MULTILINE)
+        command = re.search(r"^command: (.*)$", head, re.MULTILINE)
+        assert command is not None
+        return cls(
+            name=path.stem,
+            command=command[1],
+            exit_status=int(status[1]) if status else None,
+            stdout=stdout,
+            stderr=stderr.split("\n----- xml\n")[0],
+        )
+
+
+def recordings() -> list[Recording]:
+    return [Recording.read(path) for path in sorted(DIRECTORY.glob("*.*.txt"))]
