@@ -14,7 +14,10 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-_PART = re.compile(r"\s*(<=|>=|==|!=|<|>)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+_ONE = r"\s*(<=|>=|==|!=|<|>)\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*"
+_PART = re.compile(_ONE)
+PATTERN = f"^{_ONE}(,{_ONE})*$"
+"""A regular expression that bounds match, for the JSON Schema."""
 
 
 class Bound(NamedTuple):

@@ -164,7 +164,7 @@ def dotted(location: Location) -> str:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    near = get_close_matches(name, names, n=2)
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return f" (there are: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''})" if names else ""

@@ -25,7 +25,9 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
 )
+from pydantic.json_schema import GenerateJsonSchema
 
+from runner.bounds import PATTERN as BOUND
 from runner.bounds import Bound
 from runner.evidence import Grade
 
@@ -194,9 +196,11 @@ Line = Annotated[str, AfterValidator(_one_line)]
 Link = Annotated[str, AfterValidator(_link)]
 Regex = Annotated[str, AfterValidator(_regex)]
 Versions = Annotated[str, AfterValidator(_specifiers)]
-Pinned = Annotated[str, AfterValidator(_pinned)]
+Pinned = Annotated[str, AfterValidator(_pinned), WithJsonSchema({"type": "string", "pattern": "[^=]==[^=]"})]
 FigureName = Annotated[str, Field(pattern=FIGURE_PATTERN)]
-BoundField = Annotated[Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "examples": ["< 1e-5"]})]
+BoundField = Annotated[
+    Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "pattern": BOUND, "examples": ["< 1e-5"]})
+]
 Seconds = Annotated[
     Annotated[float, Field(gt=0, le=24 * 3600, allow_inf_nan=False)],
     BeforeValidator(_seconds),
@@ -246,6 +250,7 @@ class Expectation(Model):
         default_factory=dict,
         description="Bounds on the numbers that the script prints as lines name=value: "
         "{rel_err: '< 1e-5', steps: '>= 3, < 8'}. All must hold; NaN satisfies none.",
+        json_schema_extra={"type": ["object", "null"]},
     )
 
     def overridden_by(self, other: "Expectation") -> "Expectation":
@@ -331,10 +336,25 @@ class Manifest(Model):
     memory: Bytes = Field(16 * 2**30, description="Memory for one trial: '16GiB', '512MiB' or bytes.")
 
 
+class _SchemaWriter(GenerateJsonSchema):
+    """Leaves out titles, which are but the names of the keys again."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of case.yaml, for editors."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Manifest.model_json_schema(),
-        "title": "Casebook case",
-    }
+    schema = Manifest.model_json_schema(schema_generator=_SchemaWriter)
+    _refuse_other_keys(schema)
+    return {"$schema": _SchemaWriter.schema_dialect, **schema, "title": "Casebook case"}
+
+
+def _refuse_other_keys(schema: Any) -> None:
+    """Pydantic writes what the keys of a mapping look like, but not that there are no others."""
+    if isinstance(schema, dict):
+        if "patternProperties" in schema:
+            schema.setdefault("additionalProperties", False)
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else []:
+        _refuse_other_keys(part)

@@ -25,18 +25,13 @@ class _Written(NamedTuple):
     expectation: Expectation
 
 
-class _Pair(NamedTuple):
-    """What the two variants must do in one environment; None for what did not parse."""
-
-    environment: str | None
-    repro: _Written | None
-    fixed: _Written | None
-
-
 def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
     """Every breach of a rule in the plain data of a manifest that lies in a directory of that name."""
-    if not isinstance(data, Mapping):
-        return
+    # What lies in a variant is judged in each environment, and said once.
+    yield from dict.fromkeys(_breaches(data, directory) if isinstance(data, Mapping) else ())
+
+
+def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
     yield from _identity(data, directory)
     yield from _provenance(data)
     yield from _hardware(data)
@@ -45,7 +40,8 @@ def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
         yield from _contradiction(written)
         if variant is Variant.FIXED:
             yield from _fixed_fails(written)
-    yield from dict.fromkeys(breach for pair in _pairs(data) for breach in _judge(pair))
+    for repro, fixed in _pairs(data):
+        yield from _judge(repro, fixed)
 
 
 def _identity(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
@@ -104,16 +100,18 @@ def _fixed_fails(written: _Written) -> Iterator[Breach]:
         yield Breach((*written.location, "exit_status"), "the fixed variant must end with exit status 0")
 
 
-def _judge(pair: _Pair) -> Iterator[Breach]:
-    inside = f" in environment {pair.environment}" if pair.environment else ""
-    if pair.fixed and not (pair.fixed.expectation.figures or _telling(pair.fixed.expectation.message)):
-        what = f"proves nothing{inside}: name a figure or a message that shows that the check ran and passed"
-        yield Breach(pair.fixed.location, what)
-    if pair.repro and not _names_failure(pair.repro.expectation):
-        what = f"names no failure{inside}: say which exception, signal, cuda_error, message or figures show it"
-        yield Breach(pair.repro.location, what)
-    if pair.repro and pair.fixed and pair.repro.expectation == pair.fixed.expectation:
-        yield Breach(pair.fixed.location, f"expects the same as repro{inside}, so no trial could tell them apart")
+def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
+    if fixed and not (fixed.expectation.figures or _telling(fixed.expectation.message)):
+        yield Breach(
+            fixed.location, "proves nothing: name a figure or a message that shows that the check ran and passed"
+        )
+    if repro and not _names_failure(repro.expectation):
+        yield Breach(
+            repro.location, "names no failure: say which exception, signal, cuda_error, message or figures show it"
+        )
+    if repro and fixed and repro.expectation == fixed.expectation:
+        where = max(fixed.location, repro.location, key=len)
+        yield Breach(where, "repro and fixed expect the same, so no trial could tell them apart")
 
 
 def _names_failure(expectation: Expectation) -> bool:
@@ -140,15 +138,16 @@ def _written(data: Mapping[str, Any]) -> Iterator[tuple[_Written, Variant]]:
                 yield _Written(location, expectation), variant
 
 
-def _pairs(data: Mapping[str, Any]) -> Iterator[_Pair]:
-    for name in _environments(data) or (None,):
-        yield _Pair(name, *(_merged(data, name, variant) for variant in Variant))
+def _pairs(data: Mapping[str, Any]) -> Iterator[tuple[_Written | None, _Written | None]]:
+    """What repro and fixed must do in each environment; None for what did not parse."""
+    for name in _environments(data) or ("",):
+        yield _merged(data, name, Variant.REPRO), _merged(data, name, Variant.FIXED)
 
 
-def _merged(data: Mapping[str, Any], environment: str | None, variant: Variant) -> _Written | None:
+def _merged(data: Mapping[str, Any], environment: str, variant: Variant) -> _Written | None:
     location: Location = (variant.value, "expect")
     base = _expectation(_dig(data, *location))
-    place: Location = ("environments", environment or "", "expect", variant.value)
+    place: Location = ("environments", environment, "expect", variant.value)
     raw = _dig(data, *place)
     if raw is None or base is None:
         return None if base is None else _Written(location, base)
