@@ -34,7 +34,7 @@ class Recording:
             command=command[1],
             exit_status=int(status[1]) if status else None,
             stdout=stdout,
-            stderr=stderr.split("\n----- xml\n")[0],
+            stderr=stderr,
         )
 
 

@@ -1,11 +1,12 @@
-// Half a warp reaches a block's barrier.
+// Half a warp waits at a block's barrier; the other half passes by and goes on.
 #include "check.cuh"
 
-__global__ void half_warp_waits(int* out) {
+__global__ void half_warp_waits(volatile int* out) {
     if (threadIdx.x < 16) {
         out[threadIdx.x] = 1;
         __syncthreads();
     }
+    out[threadIdx.x] = out[31 - threadIdx.x] + 1;
 }
 
 int main() {

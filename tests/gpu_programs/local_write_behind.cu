@@ -1,4 +1,4 @@
-// Writes 4 bytes behind the thread's local memory.
+// Writes 4 bytes behind an array in the thread's local memory. Argument: the index.
 #include "check.cuh"
 
 __global__ void write_local_behind(int* out, int index) {
@@ -8,9 +8,9 @@ __global__ void write_local_behind(int* out, int index) {
     out[threadIdx.x] = scratch[threadIdx.x];
 }
 
-int main() {
+int main(int argc, char** argv) {
     int* out = allocate<int>(32);
-    write_local_behind<<<1, 1>>>(out, 1 << 21);
+    write_local_behind<<<1, 1>>>(out, argc > 1 ? std::atoi(argv[1]) : 16);
     finish();
     check(cudaFree(out), "cudaFree");
 }

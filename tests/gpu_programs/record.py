@@ -4,7 +4,7 @@
 
 On a machine with one GPU, nvcc, compute-sanitizer, PyTorch and Triton. Writes OUT/gpu-recordings.tar.gz, to be
 unpacked into tests/data/gpu: one text file a run, and machine.txt with what it ran on. In the recorded text the Python
-prefix and the scratch directory are replaced by <python> and <scratch>; nothing else is changed.
+prefix, this directory and the scratch directory are replaced by <python>, <programs> and <scratch>; nothing else is.
 """
 
 import argparse
@@ -41,7 +41,6 @@ class Run:
     arguments: Sequence[str] = ()
     tool: Sequence[str] | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    xml: bool = False
     alone: bool = False
 
     @property
@@ -61,7 +60,7 @@ def with_tools(program: str, tools: Mapping[str, Sequence[str]], *, bare: bool =
     if bare:
         yield Run(label="bare", program=program)
     for label, tool in tools.items():
-        yield Run(label=label, program=program, tool=tool, xml=label.endswith("-xml"))
+        yield Run(label=label, program=program, tool=tool)
 
 
 def cuda_runs() -> Iterator[Run]:
@@ -79,7 +78,6 @@ def cuda_runs() -> Iterator[Run]:
         "global_write_behind.cu",
         {
             **plain,
-            "memcheck-xml": memcheck(),
             "memcheck-simple-names": memcheck("--demangle", "simple"),
             "memcheck-mangled-names": memcheck("--demangle", "no"),
             "memcheck-kernel-only": memcheck("--destroy-on-device-error", "kernel"),
@@ -88,13 +86,12 @@ def cuda_runs() -> Iterator[Run]:
             "memcheck-no-api": memcheck("--report-api-errors", "no"),
         },
     )
-    yield from with_tools("global_write_behind_many.cu", {**plain, "memcheck-xml": memcheck()})
+    yield from with_tools("global_write_behind_many.cu", plain)
     for program in (
         "global_write_before.cu",
         "global_read_far.cu",
         "global_atomic_behind.cu",
         "shared_write_behind.cu",
-        "local_write_behind.cu",
         "misaligned_read.cu",
         "null_write.cu",
         "double_free.cu",
@@ -109,25 +106,27 @@ def cuda_runs() -> Iterator[Run]:
         "invalid_device.cu",
     ):
         yield from with_tools(program, plain)
-    leaks = {"memcheck": memcheck("--leak-check", "full"), "memcheck-xml": memcheck("--leak-check", "full")}
+    leaks = {"memcheck": memcheck("--leak-check", "full")}
     yield from with_tools("leak.cu", leaks)
-    yield from with_tools("device_leak.cu", {"memcheck": leaks["memcheck"]}, bare=False)
+    yield from with_tools("device_leak.cu", leaks, bare=False)
+    for index in ("16", "300", "100000", "2000000"):
+        yield Run(label=f"{index}.bare", program="local_write_behind.cu", arguments=[index])
+        yield Run(label=f"{index}.memcheck", program="local_write_behind.cu", arguments=[index], tool=memcheck())
     for program in ("race_write_after_read.cu", "race_read_after_write.cu", "race_write_after_write.cu"):
         yield from with_tools(program, {f"racecheck-{kind}": racecheck(kind) for kind in ("analysis", "hazard", "all")})
-    yield Run(label="racecheck-xml", program="race_write_after_read.cu", tool=racecheck("all"), xml=True)
     initcheck = ("--tool", "initcheck")
     yield from with_tools(
         "uninitialized_read.cu", {"initcheck": initcheck, "initcheck-unused": (*initcheck, "--track-unused-memory")}
     )
     yield from with_tools("uninitialized_copy.cu", {"initcheck": initcheck}, bare=False)
     synccheck = {"synccheck": ("--tool", "synccheck")}
-    yield from with_tools("barrier_divergent_warp.cu", {**synccheck, "synccheck-xml": synccheck["synccheck"]})
+    yield from with_tools("barrier_divergent_warp.cu", synccheck)
     yield from with_tools("barrier_divergent_block.cu", synccheck)
     yield from with_tools("barrier_invalid_mask.cu", synccheck, bare=False)
     for kind in ("template", "values", "anonymous", "c", "function", "lambda", "pack", "call"):
         yield Run(label=f"{kind}.memcheck", program="kernel_names.cu", arguments=[kind], tool=memcheck())
-    device = memcheck("--show-backtrace", "yes")
-    yield Run(label="call.memcheck-device-frames", program="kernel_names.cu", arguments=["call"], tool=device)
+    host = memcheck("--show-backtrace", "host")
+    yield Run(label="call.memcheck-host-frames", program="kernel_names.cu", arguments=["call"], tool=host)
     for which in ("block", "grid", "empty", "shared", "bounds"):
         yield Run(label=f"{which}.bare", program="launch_errors.cu", arguments=[which])
     yield Run(label="block.memcheck", program="launch_errors.cu", arguments=["block"], tool=memcheck())
@@ -188,15 +187,12 @@ def compile_program(source: Path, scratch: Path) -> str:
     return "" if done.returncode == 0 else f"{source.name}: {done.stdout}{done.stderr}"
 
 
-def command_of(run: Run, scratch: Path) -> list[str]:
+def command_of(run: Run) -> list[str]:
     python = run.program.endswith(".py")
     program = [sys.executable, run.program] if python else [f"./{Path(run.program).stem}"]
     tool: list[str] = []
     if run.tool is not None:
-        backtrace: tuple[str, ...] = () if "--show-backtrace" in run.tool else ("--show-backtrace", "host")
-        tool = [*SANITIZER, *backtrace, *run.tool]
-        if run.xml:
-            tool += ["--xml", "--save", str(scratch / f"{run.name}.xml")]
+        tool = [*SANITIZER, *run.tool]
     return [*tool, *program, *run.arguments]
 
 
@@ -209,7 +205,7 @@ def record(run: Run, scratch: Path) -> str:
 
 
 def _record(run: Run, scratch: Path) -> str:
-    command = command_of(run, scratch)
+    command = command_of(run)
     limit = PYTHON_TIMEOUT_S if run.program.endswith(".py") else TIMEOUT_S
     environment = {**os.environ, **run.variables, "TRITON_CACHE_DIR": str(scratch / "triton" / run.name)}
     started = time.monotonic()
@@ -231,8 +227,6 @@ def _record(run: Run, scratch: Path) -> str:
             status = f"none: ended after {limit:g} s"
         took = time.monotonic() - started
         streams = [_kept(stream) for stream in (out, err)]
-    xml = scratch / f"{run.name}.xml"
-    saved = xml.read_text(errors="replace")[:KEPT_BYTES] if xml.exists() else None
     variables = " ".join(f"{key}={value}" for key, value in run.variables.items())
     lines = [
         f"command: {' '.join(command)}",
@@ -240,9 +234,8 @@ def _record(run: Run, scratch: Path) -> str:
         f"exit status: {status}",
         f"seconds: {took:.1f}",
     ]
-    for title, text in zip(("stdout", "stderr", "xml"), (*streams, saved), strict=True):
-        if text is not None:
-            lines += [f"----- {title}", text]
+    for title, text in zip(("stdout", "stderr"), streams, strict=True):
+        lines += [f"----- {title}", text]
     return _scrubbed("\n".join(lines), scratch)
 
 
@@ -252,7 +245,7 @@ def _kept(stream: IO[bytes]) -> str:
 
 
 def _scrubbed(text: str, scratch: Path) -> str:
-    text = text.replace(str(scratch), "<scratch>")
+    text = text.replace(str(scratch), "<scratch>").replace(str(HERE), "<programs>")
     return text if sys.prefix in {"/usr", "/usr/local"} else text.replace(sys.prefix, "<python>")
 
 
