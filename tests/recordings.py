@@ -1,8 +1,16 @@
-"""What the programs under tests/gpu_programs did on a GPU, as tests/gpu_programs/record.py wrote it down."""
+"""What the programs under tests/gpu_programs did on a GPU, as tests/gpu_programs/record.py wrote it down.
 
+`python -m tests.recordings > tests/data/gpu/findings.json` puts down what compute-sanitizer's reports are read as. Read
+the difference before committing it: it is what the tests hold the parser to.
+"""
+
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from runner.probes.findings import Finding, Tool, grouped, sentence
+from runner.probes.sanitizer import parse
 
 DIRECTORY = Path(__file__).parent / "data" / "gpu"
 
@@ -18,9 +26,12 @@ class Recording:
     stderr: str
 
     @property
-    def tool(self) -> str | None:
+    def tool(self) -> Tool | None:
         match = re.search(r"--tool (\w+)", self.command)
-        return match[1] if match else None
+        return Tool(match[1]) if match else None
+
+    def findings(self) -> list[Finding]:
+        return parse(self.stdout, self.tool) if self.tool else []
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
@@ -40,3 +51,12 @@ class Recording:
 
 def recordings() -> list[Recording]:
     return [Recording.read(path) for path in sorted(DIRECTORY.glob("*.*.txt"))]
+
+
+def sentences() -> dict[str, list[str]]:
+    """For each recording under a tool, what its grouped findings say."""
+    return {it.name: [sentence(finding) for finding in grouped(it.findings())] for it in recordings() if it.tool}
+
+
+if __name__ == "__main__":
+    print(json.dumps(sentences(), indent=1))

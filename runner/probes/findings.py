@@ -1,5 +1,6 @@
 """What an instrumented run found, as data, and in a sentence for a person. Pure."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
@@ -13,6 +14,10 @@ class Model(BaseModel):
     """As the evidence's own records: immutable, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+_CLONE = re.compile(r"\[clone (.+?)\] ")
+"""How the tool names a function that belongs to one kernel: "[clone kernel(int)] function(int)"."""
 
 
 class Tool(StrEnum):
@@ -36,6 +41,8 @@ class Kind(StrEnum):
     LEAK = "leak"
     INVALID_FREE = "invalid-free"
     STACK_OVERFLOW = "stack-overflow"
+    ASSERT = "assert"
+    TRAP = "trap"
     API_ERROR = "api-error"
     """A CUDA call returned an error: mostly what follows from another finding."""
     TOOL = "tool"
@@ -88,7 +95,8 @@ class Finding(Model):
 
     `size` is in bytes: of the access, the leak or the unused allocation. `place` is where it happened; the kernel is
     the outermost of `device_frames` where the tool printed them. `detail` is the tool's word for the kind: of barrier
-    error, of invalid free, of hazard. `hazards` counts bytes, as racecheck does. `error` and `call` are an API error's.
+    error, of invalid free, of hazard. `hazards` counts bytes, as racecheck does. `call` is the CUDA call that returned
+    `error`, or that read what nobody wrote.
     """
 
     tool: Tool
@@ -115,11 +123,14 @@ class Finding(Model):
 
     @property
     def kernel(self) -> str | None:
-        """The kernel's name as the tool prints it: demangled, with template and parameter lists."""
-        outermost = self.device_frames[-1] if self.device_frames else self.place
-        if outermost.function is None and self.sites:
-            return self.sites[0].function
-        return outermost.function
+        """The kernel's name as the tool prints it: demangled, with template and parameter lists.
+
+        Where the tool printed no device frames, it is that of a function which the compiler did not inline.
+        """
+        functions = [place.function for place in (*reversed(self.device_frames), self.place, *self.sites)]
+        outermost = next(filter(None, functions), None)
+        cloned = _CLONE.match(outermost or "")
+        return cloned[1] if cloned else outermost
 
     @property
     def kernel_name(self) -> str | None:
@@ -128,7 +139,7 @@ class Finding(Model):
 
 
 class Summary(Model):
-    """The report's closing lines. `errors` counts hazards for racecheck, `warnings` of them included."""
+    """The report's closing lines. For racecheck, `errors` counts the reports that it printed, `warnings` included."""
 
     errors: int
     warnings: int = 0
@@ -249,8 +260,14 @@ def _bad_access(finding: Finding) -> str:
     return f"{adjective}{space} {finding.access} of {_bytes(finding)}{near}{_in_kernel(finding)}"
 
 
+_FAR = 2**40
+"""Bytes. What a 32-bit index can reach is nearer; a null pointer is farther."""
+
+
 def _near(nearest: Nearest, size: int | None) -> str:
     buffer = f"a {nearest.size:,}-byte buffer" if nearest.size is not None else "the nearest buffer"
+    if nearest.distance >= _FAR:
+        return "far from any buffer"
     match nearest.side:
         case "inside":
             return f"inside {buffer}"
@@ -279,9 +296,14 @@ def _at(place: Place) -> str:
 
 
 def _in_kernel(finding: Finding) -> str:
+    """Where the fault is; if that is not the kernel itself, also which kernel and where it was on the way there."""
     if finding.kernel_name is None:
         return ""
-    return f" in {finding.kernel_name}{_at(finding.place)}"
+    function = short_name(finding.place.function) if finding.place.function else finding.kernel_name
+    if function == finding.kernel_name:
+        return f" in {function}{_at(finding.place)}"
+    frame = finding.device_frames[-1] if finding.device_frames else Place()
+    return f" in {function}{_at(finding.place)}, called in {finding.kernel_name}{_at(frame)}"
 
 
 def _of_memory(finding: Finding) -> str:
@@ -304,6 +326,11 @@ def _colon(detail: str | None) -> str:
     return f": {detail}" if detail else ""
 
 
+def _uninitialized(finding: Finding) -> str:
+    by = f" by {finding.call}" if finding.call else _in_kernel(finding)
+    return f"a read of {_bytes(finding)}{_of_memory(finding)} that nobody wrote{by and ','}{by}"
+
+
 def _title(finding: Finding) -> str:
     return one_line(finding.title)
 
@@ -313,13 +340,15 @@ _SENTENCES: Mapping[Kind, Callable[[Finding], str]] = {
     Kind.MISALIGNED: _bad_access,
     Kind.INVALID_ACCESS: _bad_access,
     Kind.LIFETIME: _bad_access,
-    Kind.UNINITIALIZED: lambda it: f"a read of {_bytes(it)}{_of_memory(it)} that nobody wrote{_in_kernel(it)}",
+    Kind.UNINITIALIZED: _uninitialized,
     Kind.UNUSED: lambda it: f"an allocation of {_bytes(it)} that was not used{_colon(it.detail)}",
     Kind.RACE: _race,
     Kind.SYNC: lambda it: f"a barrier error{_in_kernel(it)}{_colon(it.detail)}",
     Kind.LEAK: lambda it: f"{_bytes(it)}{_space_before(it.detail)} that nobody freed",
     Kind.INVALID_FREE: lambda it: f"an invalid free{_in_kernel(it)}{_colon(it.detail)}",
     Kind.STACK_OVERFLOW: lambda it: f"a stack overflow{_in_kernel(it)}",
+    Kind.ASSERT: lambda it: f"a device-side assertion that does not hold{_in_kernel(it)}",
+    Kind.TRAP: lambda it: f"a trap{_in_kernel(it)}",
     Kind.API_ERROR: lambda it: f"{it.error}, returned by {it.call or 'a CUDA call'}",
     Kind.TOOL: _title,
     Kind.OTHER: _title,

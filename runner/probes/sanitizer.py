@@ -1,8 +1,8 @@
 """What compute-sanitizer printed, as findings. Pure: text in, findings out.
 
-The formats are those of NVIDIA's Compute Sanitizer manual and of the texts that its program holds (releases of 2025).
-Older wordings ("Address" for "Access to", kernel names behind the file) are read too. What is not understood is kept:
-a block of the report that no pattern knows is a finding of kind "other" with its text.
+The formats are those that release 2025.3.1 prints on an H200 (tests/data/gpu) and those of NVIDIA's manual. Older
+wordings ("Address" for "Access to", kernel names behind the file) are read too. What is not understood is kept: a block
+of the report that no pattern knows is a finding of kind "other" with its text.
 """
 
 import re
@@ -44,6 +44,8 @@ _TITLES: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (Kind.LEAK, r"Leaked (?P<detail>.+)"),
         (Kind.INVALID_FREE, r"Malloc/Free error encountered ?: ?(?P<detail>.+)"),
         (Kind.STACK_OVERFLOW, r"Stack overflow"),
+        (Kind.ASSERT, r"Warp assert"),
+        (Kind.TRAP, r"Trace/breakpoint trap"),
         (Kind.API_ERROR, rf"Program hit (?P<error>.+?){_REASON} on CUDA API call(?: to (?P<call>\w+))?"),
         (Kind.SYNC, r"(?:Barrier|Warpgroup MMA sequence) error detected\.? ?(?P<detail>.*)"),
         (Kind.SYNC, r"(?P<detail>Deadlock) detected in"),
@@ -76,9 +78,10 @@ _DEVICE_FRAME = re.compile(rf"Device Frame: ?{_PLACE}$")
 _HOST_FRAME = re.compile(r"Host Frame: ?(.+)")
 _SITE = re.compile(rf"(?:and )?(?P<access>\w+) access at {_PLACE}(?: \[(?P<hazards>{_NUMBER}) hazards?\])?$")
 _THREAD_SITE = re.compile(rf"(?P<access>\w+) Thread {_DIM3}(?: \(.*?\))? at {_PLACE}$")
+_COPY = re.compile(r"Uninitialized access to 0x[0-9a-f]+ on access by (\w+)")
 _DETAIL = re.compile(
     r"at |by thread|Address |Access |Barrier (?:at|is located)|and |in |Saved host|Host Frame|Device Frame"
-    r"|\w+ Thread \(|Current Value|Identical data|Not written|[\d.]+% of|These unused|Sync mask"
+    r"|\w+ Thread \(|Current Value|Identical data|Not written|Uninitialized access|[\d.]+% of|These unused|Sync mask"
 )
 _NOT_FINDINGS = re.compile(
     r"COMPUTE-SANITIZER$|CUDA-MEMCHECK$|\w+ SUMMARY:|Target application returned an error"
@@ -166,7 +169,7 @@ def _finding(block: Sequence[str], tool: Tool) -> Finding:
         severity=severity if kind in {Kind.RACE, Kind.TOOL} else None,
         detail=_detail(named.get("detail"), details, kind),
         error=named.get("error"),
-        call=named.get("call"),
+        call=named.get("call") or _copy(details),
         text="\n".join(block),
     )
 
@@ -192,6 +195,11 @@ def _detail(named: str | None, details: Sequence[str], kind: Kind) -> str | None
         unused = (re.sub(r" \(0x[0-9a-f]+\)", "", line) for line in details if line.startswith("Not written"))
         named = next(unused, named)
     return one_line(named).strip(" .") or None if named else None
+
+
+def _copy(details: Sequence[str]) -> str | None:
+    match = _first(_COPY, details)
+    return match[1] if match else None
 
 
 def _place_of(details: Sequence[str]) -> Place:
