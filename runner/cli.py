@@ -122,19 +122,19 @@ def run_one(
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
-    from runner import run
     from runner.case import find
     from runner.console import console
     from runner.engines.choose import choose
     from runner.images import names
+    from runner.plan import Options, Skipped
     from runner.report import publish, summary
+    from runner.run import run_case
 
     top = root()
     out = console(sys.stdout)
     found = find(top, case, names(top))
-    options = run.Options(
+    options = Options(
         environment=environment,
-        engine=engine,
         image=image,
         trials=trials,
         timeout_s=seconds(timeout) if timeout else None,
@@ -146,8 +146,8 @@ def run_one(
     with choose(engine, top, out.say) as chosen:
         for line in chosen.sweep():
             out.say(f"left by a run that was killed: {line}")
-        result = run.run_case(found, options, chosen, out)
-    if isinstance(result, run.Skipped):
+        result = run_case(found, options, chosen, out)
+    if isinstance(result, Skipped):
         out.say(f"{case}: skipped")
         for reason in result.reasons:
             out.say(f"  {reason}")

@@ -3,12 +3,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from runner import hardware, run
+from runner import hardware
 from runner.case import Case, find
 from runner.console import PlainConsole
 from runner.engines.base import TrialResult
 from runner.errors import EngineError, MachineError, ManifestError, UsageError
 from runner.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict
+from runner.plan import Options
+from runner.record import digest, payload
+from runner.run import INFRA_RETRIES, run_case
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
@@ -17,8 +20,9 @@ H200 = hardware.HostGpu(
     name="NVIDIA H200",
     uuid="GPU-0",
     compute_capability="9.0",
-    memory_total=150_000_000_000,
-    memory_free=150_000_000_000,
+    minor=0,
+    memory_bytes=150_000_000_000,
+    free_bytes=150_000_000_000,
     driver="580.159.04",
 )
 
@@ -43,7 +47,7 @@ def engine(repro: Sequence[TrialResult] = (REPRO,), fixed: Sequence[TrialResult]
 
 
 def go(case: Case, on: FakeEngine, **options: object) -> Evidence:
-    result = run.run_case(case, run.Options(**options), on, PlainConsole(io.StringIO()))  # type: ignore[arg-type]
+    result = run_case(case, Options(**options), on, PlainConsole(io.StringIO()))  # type: ignore[arg-type]
     assert isinstance(result, Evidence)
     return result
 
@@ -84,7 +88,7 @@ def test_the_machines_fault_is_tried_again_and_kept_in_the_evidence(case: Case) 
 def test_retries_are_bounded(case: Case) -> None:
     on = engine([BROKEN])
     go(case, on, trials=1)
-    assert sum(request.arguments[0] == "repro.py" for request in on.requests) == 1 + run.INFRA_RETRIES
+    assert sum(request.arguments[0] == "repro.py" for request in on.requests) == 1 + INFRA_RETRIES
 
 
 def test_evidence_holds_what_reports_need(case: Case) -> None:
@@ -106,18 +110,18 @@ def test_drift_is_found(case: Case) -> None:
 
 
 def test_the_digest_follows_manifest_and_scripts_only(case: Case) -> None:
-    before = run.digest(case)
+    before = digest(case)
     (case.directory / "README.md").write_text("other")
-    assert run.digest(case) == before
+    assert digest(case) == before
     (case.directory / "data.txt").write_text("other")
-    assert run.digest(case) != before
+    assert digest(case) != before
 
 
 def test_a_trial_sees_scripts_and_data_but_no_manifest(case: Case) -> None:
     (case.directory / "data.txt").write_text("1")
     (case.directory / "__pycache__").mkdir()
     (case.directory / "__pycache__" / "x.pyc").write_text("1")
-    assert set(run.payload(case.directory)) == {"data.txt", "fixed.py", "repro.py"}
+    assert set(payload(case.directory)) == {"data.txt", "fixed.py", "repro.py"}
 
 
 def test_options_reach_the_trials(case: Case) -> None:
@@ -169,7 +173,7 @@ class TestGpus:
         assert go(case, engine()).environment.name == "interpreter"
 
     def test_a_named_environment_without_its_hardware_is_skipped_with_the_reason(self, case: Case) -> None:
-        result = run.run_case(case, run.Options(environment="current"), engine(), PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
         assert isinstance(result, run.Skipped)
         assert "GPU" in result.reasons[0]
 
@@ -179,11 +183,11 @@ class TestGpus:
 
     @pytest.mark.usefixtures("on")
     def test_an_engine_without_a_way_to_the_gpu_skips(self, case: Case) -> None:
-        result = run.run_case(case, run.Options(environment="current"), engine(), PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
         assert isinstance(result, run.Skipped)
         assert "no way to a GPU" in result.reasons[0]
 
     def test_what_the_environment_itself_sees_decides_in_the_end(self, case: Case, on: FakeEngine) -> None:
         on.attested = FakeEngine({}).attested
-        result = run.run_case(case, run.Options(environment="current"), on, PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="current"), on, PlainConsole(io.StringIO()))
         assert isinstance(result, run.Skipped)
