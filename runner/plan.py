@@ -1,0 +1,129 @@
+"""What will be run: the environment, its GPUs and the limits, after every choice has been made."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runner import hardware
+from runner.case import Case
+from runner.engines.base import Engine, EngineName, Limits
+from runner.errors import MachineError
+from runner.evidence import Attestation, Verdict
+from runner.manifest import EnvironmentSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for; None is "as the case says"."""
+
+    environment: str | None = None
+    image: str | None = None
+    trials: int | None = None
+    timeout_s: float | None = None
+    gpus: Sequence[int] | None = None
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """No environment of the case can run here; `reasons` has one line for each that was looked at."""
+
+    case: str
+    reasons: Sequence[str]
+
+    verdict = Verdict.SKIPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One case in one environment."""
+
+    case: Case
+    environment: str
+    gpus: Sequence[int]
+    trials: int
+    limits: Limits
+    options: Options
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        return self.case.environment(self.environment)
+
+    def wanting(self, found: Attestation) -> str | None:
+        """Why what the environment itself sees does not do: it may be less than what the host has."""
+        return hardware.meets(self.spec, found.gpus)
+
+    def command(self, engine: EngineName) -> str:
+        """The command that does the same again."""
+        options = self.options
+        words = ["nox", "-s", f"case-{self.case.id}", "--", "--environment", self.environment, "--engine", engine.value]
+        if options.image:
+            words += ["--image", options.image]
+        if options.trials:
+            words += ["--trials", str(options.trials)]
+        if options.timeout_s:
+            words += ["--timeout", f"{options.timeout_s:g}"]
+        return shlex.join(words)
+
+
+def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
+    """Choose the environment and its GPUs; or say why none can run here.
+
+    Raises UsageError for an environment that the case does not have and MachineError for a GPU that is not there.
+    """
+    found = hardware.gpus() if engine.local else None
+    _check_gpus_are_there(options.gpus, found)
+    reasons = []
+    for name in [options.environment] if options.environment else case.manifest.environments:
+        reason = _why_not(case.environment(name), found, engine, options.gpus)
+        if reason is None:
+            return _plan(case, name, options, found)
+        reasons.append(f"{name}: {reason}")
+    return Skipped(case.id, reasons)
+
+
+def _plan(case: Case, name: str, options: Options, found: Sequence[hardware.HostGpu] | None) -> Plan:
+    manifest = case.manifest
+    return Plan(
+        case=case,
+        environment=name,
+        gpus=_chosen(case.environment(name), found, options.gpus),
+        trials=options.trials or manifest.trials,
+        limits=Limits(timeout_s=options.timeout_s or manifest.timeout, memory_bytes=manifest.memory),
+        options=options,
+    )
+
+
+def _chosen(
+    spec: EnvironmentSpec, found: Sequence[hardware.HostGpu] | None, wanted: Sequence[int] | None
+) -> Sequence[int]:
+    """The GPUs that were named, else those that do and have the most free memory, else simply the first."""
+    if wanted is not None:
+        return tuple(wanted)[: spec.gpus]
+    fit = range(spec.gpus) if found is None else hardware.suitable(spec, found)
+    return tuple(fit)[: spec.gpus]
+
+
+def _check_gpus_are_there(wanted: Sequence[int] | None, found: Sequence[hardware.HostGpu] | None) -> None:
+    if wanted is None or found is None:
+        return
+    there = [gpu.index for gpu in found]
+    for index in wanted:
+        if index not in there:
+            listed = ", ".join(map(str, there)) or "none"
+            raise MachineError(f"--gpu {index}: no such GPU on this machine (there are: {listed})")
+
+
+def _why_not(
+    spec: EnvironmentSpec,
+    found: Sequence[hardware.HostGpu] | None,
+    engine: Engine,
+    wanted: Sequence[int] | None,
+) -> str | None:
+    if spec.gpus == 0:
+        return None
+    if found is not None:
+        chosen = [gpu for gpu in found if wanted is None or gpu.index in wanted]
+        if reason := hardware.meets(spec, chosen):
+            return reason
+    return None if engine.gpu_access() else f"the {engine.name} engine has no way to a GPU here"
