@@ -22,9 +22,9 @@ def test_no_recording_overwrites_another() -> None:
 
 @pytest.fixture
 def script(tmp_path: Path) -> record.Run:
-    text = "import os, sys; print(os.environ['SAID']); print('no', file=sys.stderr); os.kill(os.getpid(), 6)"
+    text = "import os, sys; print(os.environ['SAID'], flush=True); print('no', file=sys.stderr, flush=True); os.abort()"
     (tmp_path / "speak.py").write_text(text)
-    return record.Run(label="bare", program="speak.py", variables={"SAID": str(tmp_path)})
+    return record.Run(label="bare", program="speak.py", variables={"SAID": f"{tmp_path} {record.HERE}"})
 
 
 def test_a_recording_can_be_read_back(tmp_path: Path, script: record.Run) -> None:
@@ -32,7 +32,7 @@ def test_a_recording_can_be_read_back(tmp_path: Path, script: record.Run) -> Non
     path.write_text(record.record(script, tmp_path))
     found = Recording.read(path)
     assert (found.name, found.exit_status, found.tool) == ("speak.bare", -6, None)
-    assert (found.stdout.strip(), found.stderr.strip()) == ("<scratch>", "no")
+    assert (found.stdout.strip(), found.stderr.strip()) == ("<scratch> <programs>", "no")
     assert str(tmp_path) not in path.read_text()
 
 

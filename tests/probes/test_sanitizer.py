@@ -399,7 +399,7 @@ def test_details_that_lost_their_indentation_stay_with_their_report() -> None:
 
 
 def test_the_programs_own_output_is_not_the_tools() -> None:
-    own = "===== test session starts =====\n========= 1 passed in 0.5s =========\n========== not nine\nstep 3\n"
+    own = "===== test session =====\n\x1b[32m========= 1 passed =========\x1b[0m\n========== not nine\nstep 3\n"
     mixed = own + report(*OUT_OF_BOUNDS).replace("\n", f"\n{own}", 2) + own
     assert parse(mixed, Tool.MEMCHECK) == [one(*OUT_OF_BOUNDS)]
 
