@@ -9,7 +9,7 @@ from runner.console import PlainConsole
 from runner.engines.base import TrialResult
 from runner.errors import EngineError, MachineError, ManifestError, UsageError
 from runner.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict
-from runner.plan import Options
+from runner.plan import Options, Skipped
 from runner.record import digest, payload
 from runner.run import INFRA_RETRIES, run_case
 from tests.conftest import IMAGES, Checkout
@@ -174,7 +174,7 @@ class TestGpus:
 
     def test_a_named_environment_without_its_hardware_is_skipped_with_the_reason(self, case: Case) -> None:
         result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
-        assert isinstance(result, run.Skipped)
+        assert isinstance(result, Skipped)
         assert "GPU" in result.reasons[0]
 
     def test_a_gpu_that_is_not_there_is_the_machines_error(self, case: Case, on: FakeEngine) -> None:
@@ -184,10 +184,10 @@ class TestGpus:
     @pytest.mark.usefixtures("on")
     def test_an_engine_without_a_way_to_the_gpu_skips(self, case: Case) -> None:
         result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
-        assert isinstance(result, run.Skipped)
+        assert isinstance(result, Skipped)
         assert "no way to a GPU" in result.reasons[0]
 
     def test_what_the_environment_itself_sees_decides_in_the_end(self, case: Case, on: FakeEngine) -> None:
         on.attested = FakeEngine({}).attested
         result = run_case(case, Options(environment="current"), on, PlainConsole(io.StringIO()))
-        assert isinstance(result, run.Skipped)
+        assert isinstance(result, Skipped)
