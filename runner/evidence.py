@@ -252,8 +252,8 @@ class Evidence(Record):
 
 def evidence_path(reports: Path, evidence: Evidence) -> Path:
     """Where the evidence of this case, environment, engine and device lies; a later run of the same replaces it."""
-    name = ".".join(map(_slug, (evidence.environment.name, evidence.engine.name, evidence.device)))
-    return reports / "evidence" / _slug(evidence.case.id) / f"{name}.json"
+    name = ".".join(map(slug, (evidence.environment.name, evidence.engine.name, evidence.device)))
+    return reports / "evidence" / slug(evidence.case.id) / f"{name}.json"
 
 
 def load(path: Path) -> Evidence:
@@ -283,6 +283,6 @@ def _validated(path: Path, data: Any) -> Evidence:
         raise CasebookError(f"{path}: {where}: {first['msg']}{others}; {_REMEDY}") from None
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     """Lower case, digits and single dashes: a part of a file name that has no dot in it."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"

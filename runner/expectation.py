@@ -92,11 +92,11 @@ def ending(seen: Observation) -> str:
 
 def exception(seen: Observation) -> str:
     """The exception that ended the process, on one line, with the telling line of its message."""
-    telling = _telling_line(seen.message or "")
+    telling = telling_line(seen.message or "")
     return one_line(f"{seen.exception}: {telling}" if telling else str(seen.exception))
 
 
-def _telling_line(message: str) -> str:
+def telling_line(message: str) -> str:
     """The first line; but Triton's compiler begins with the place and the source, and says last what is wrong."""
     said = [line for line in message.splitlines() if line.strip()]
     if not said:

@@ -9,12 +9,37 @@ _ESCAPES = re.compile(
 )
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Besides control characters: what turns the direction of text round, and halves of characters."""
+
+
 def without_escapes(text: str) -> str:
     """Without what colours a terminal, moves its cursor or sets its title."""
     return _ESCAPES.sub("", text)
 
 
+def plain(text: str) -> str:
+    """What a terminal would show in the end: of a line that was written over, the last state; no control characters."""
+    lines = without_escapes(text).replace("\r\n", "\n").split("\n")
+    return "\n".join(_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """On one line of at most `limit` characters; the end gives way."""
-    line = " ".join(text.split())
+    line = _CONTROL.sub("", " ".join(without_escapes(text).split()))
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
+
+
+def tail(text: str, lines: int, width: int) -> str:
+    """The last lines of a plain text, each cut in its middle to `width` characters; says what it leaves out."""
+    all_lines = plain(text).strip("\n").split("\n")
+    kept = [_cut(line, width) for line in all_lines[-lines:]]
+    left_out = len(all_lines) - len(kept)
+    return "\n".join([f"[... {left_out} lines above ...]", *kept] if left_out else kept)
+
+
+def _cut(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    half = width // 2
+    return f"{line[:half]} [... {len(line) - 2 * half} characters ...] {line[-half:]}"

@@ -1,0 +1,33 @@
+"""The templates' environment: whatever is no `Markdown` yet is escaped on its way into a page."""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from runner.report import escape, words
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("runner.report"),
+        autoescape=False,  # noqa: S701  these are Markdown pages; `finalize` escapes for them
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters.update(code=escape.code, codes=escape.codes, fence=escape.fence, listed=escape.listed)
+    for word in ("seconds", "size", "share", "interval", "spread", "date", "instant", "packages", "gpu"):
+        environment.filters[word] = getattr(words, word)
+    return environment
+
+
+def _finalize(value: Any) -> str:
+    return escape.prose(value) if isinstance(value, str) else str(value)
+
+
+def render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(**values)

@@ -1,0 +1,16 @@
+"""What the terminal says of a run at its end. Evidence in, lines out."""
+
+from runner.evidence import Evidence
+from runner.report.words import cautions
+from runner.text import one_line
+
+LINE_LIMIT = 400
+
+
+def summary(run: Evidence) -> list[str]:
+    """Plain lines: the verdict with its headline first, then the other reasons and what lowers the worth."""
+    where = f"environment {run.environment.name} on {run.device}"
+    headline = f"{run.verdict}: {run.case.id}, {where}"
+    drift = [f"drift: {line}" for line in run.environment.drift]
+    details = [*run.reasons, *cautions(run.environment), *drift]
+    return [one_line(headline, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]
