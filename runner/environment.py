@@ -1,0 +1,323 @@
+"""Requirements -> lock -> content key; script headers; what is really installed against what is locked.
+
+Reading is pure. `lock_text` and `write_locks` ask the package index, through uv.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import ValidationError
+from uv import find_uv_bin
+
+from runner.case import Case
+from runner.engines.base import Note
+from runner.engines.uv import last_words, settings
+from runner.errors import BuildError, EngineError
+from runner.evidence import Attestation, Variant
+from runner.manifest import pin
+
+PLATFORM = "x86_64-manylinux_2_36"
+"""What locks are resolved for: the C library of Debian bookworm, on which the images stand."""
+
+_HASH = r"[ \t]*\\\n[ \t]+--hash=sha256:[0-9a-f]{64}"
+_ENTRY = re.compile(
+    rf"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$",
+    re.MULTILINE,
+)
+_HEADER = re.compile(r"^# ([a-z-]+): ?(.*)$", re.MULTILINE)
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
+
+_ELSEWHERE = ("FIND_LINKS", "EXTRA_INDEX_URL", "INDEX", "INDEX_STRATEGY", "NO_INDEX", "TORCH_BACKEND")
+_OTHERWISE = ("RESOLUTION", "PRERELEASE", "FORK_STRATEGY", "CONSTRAINT", "OVERRIDE", "EXCLUDE", "NO_BINARY", "NO_BUILD")
+
+
+class Pin(NamedTuple):
+    """One package of a lock, its name in canonical form. `hashed` says whether it has at least one hash."""
+
+    name: str
+    version: str
+    hashed: bool
+
+
+class Lock(NamedTuple):
+    """A lock as read. `basis` is what it was made for; `strange` are the lines that have no place in a lock."""
+
+    pins: tuple[Pin, ...]
+    basis: Mapping[str, str]
+    strange: tuple[tuple[int, str], ...] = ()
+
+
+class ScriptHeader(NamedTuple):
+    """Inline script metadata of PEP 723, and the line on which it begins."""
+
+    requirements: list[str]
+    requires_python: str | None
+    line: int
+
+
+# Reading
+
+
+def read_lock(text: str) -> Lock:
+    """Take a lock apart. Never raises."""
+    pins = tuple(Pin(canonicalize_name(m[1]), m[2], bool(m[3])) for m in _ENTRY.finditer(text))
+    rest = _ENTRY.sub(lambda match: "\n" * match[0].count("\n"), text)
+    lines = enumerate(rest.splitlines(), 1)
+    strange = tuple((number, line) for number, line in lines if line.strip() and not line.startswith("#"))
+    return Lock(pins, dict(_HEADER.findall(text)), strange)
+
+
+def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
+    """The part of a lock's header that says what it was made for."""
+    return {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}
+
+
+def wheel_bytes(lock_text: str) -> int | None:
+    """Bytes of all files that installing the lock downloads; None where the lock does not say."""
+    size = dict(_HEADER.findall(lock_text)).get("download-bytes", "")
+    return int(size) if size.isdecimal() else None
+
+
+def content_key(lock_text: str, python: str, *more: str) -> str:
+    """sha256, in hex, over what decides what gets installed: equal keys, equal packages. Comments don't count.
+
+    `more` is whatever else the caller's environments differ by, such as an image's name.
+    """
+    lines = sorted(" ".join(match[0].replace("\\", " ").split()) for match in _ENTRY.finditer(lock_text))
+    return hashlib.sha256("\0".join([python, *more, *lines]).encode()).hexdigest()
+
+
+def script_header(text: str) -> ScriptHeader | None:
+    """The script's PEP 723 header; None where there is none. Raises ValueError, with what to do, for a broken one."""
+    blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
+    if len(blocks) > 1:
+        raise ValueError("has two headers of inline script metadata; keep one")
+    if not blocks:
+        return None
+    requirements, requires_python = _parsed_header(blocks[0]["content"])
+    return ScriptHeader(list(requirements), requires_python, text.count("\n", 0, blocks[0].start()) + 1)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None]:
+    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in block.splitlines(keepends=True))
+    try:
+        data = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"has a header that is not TOML: {error}") from None
+    dependencies, requires_python = data.get("dependencies", []), data.get("requires-python")
+    if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
+        raise ValueError("has a header whose dependencies are no list of texts")
+    if requires_python is not None and not isinstance(requires_python, str):
+        raise ValueError("has a header whose requires-python is no text")
+    return tuple(dependencies), requires_python
+
+
+# What is really there
+
+
+def attestation(stdout: str) -> Attestation:
+    """What attest.py printed, whatever else an image's start-up printed around it. Raises EngineError."""
+    for line in reversed(stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                return Attestation.model_validate_json(line)
+            except ValidationError as error:
+                why = error.errors()[0]["msg"]
+                raise EngineError(
+                    f"the environment can't be inspected: what it tells of itself is broken: {why}"
+                ) from None
+    raise EngineError("the environment can't be inspected: it told nothing of itself")
+
+
+def drift(lock_text: str, python: str, attestation: Attestation) -> list[str]:
+    """Each difference of what is there from what is locked, one line each. Empty means exact."""
+    found: dict[str, str] = {canonicalize_name(name): version for name, version in attestation.packages.items()}
+    lines = (
+        []
+        if attestation.python.startswith(f"{python}.")
+        else [f"Python: {python} declared, {attestation.python} found"]
+    )
+    return lines + [
+        line for locked in read_lock(lock_text).pins for line in _difference(locked, found.get(locked.name))
+    ]
+
+
+def _difference(locked: Pin, found: str | None) -> Iterator[str]:
+    if found is None:
+        yield f"{locked.name}: {locked.version} locked, none found"
+    elif not same_version(locked.version, found):
+        build = ", another build of it" if same_version(locked.version, found.split("+")[0]) else ""
+        yield f"{locked.name}: {locked.version} locked, {found} found{build}"
+
+
+def same_version(one: str, other: str) -> bool:
+    try:
+        return one == other or Version(one) == Version(other)
+    except InvalidVersion:
+        return False
+
+
+# Writing
+
+
+def write_locks(case: Case, note: Note) -> list[Path]:
+    """Write every lock of the case: all, or none if one can't be made. Raises BuildError.
+
+    Pins that a lock has stay as they are wherever the requirements still allow it.
+    """
+    texts: dict[Path, str] = {}
+    for name, spec in case.manifest.environments.items():
+        for variant in Variant:
+            path = case.lock_path(name, variant)
+            if path not in texts:
+                note(f"resolving {path.name}")
+                texts[path] = lock_text(case.requirements(name, variant), spec.python, note, _text(path))
+    for path, text in texts.items():
+        _write(path, text)
+    return list(texts)
+
+
+def lock_text(requirements: Sequence[str], python: str, note: Note, previous: str = "") -> str:
+    """A requirements file with hashes and a header of ours, resolved against the package index.
+
+    `previous` is a lock whose pins are kept where they fit. Raises BuildError where the index is unreachable, a
+    version does not exist, or a file would not come from the index.
+    """
+    body, size = _resolve(sorted(map(pin, requirements)), python, note, previous) if requirements else ("", 0)
+    header = basis(requirements, python) | {"download-bytes": "unknown" if size is None else str(size)}
+    lines = [
+        "# Written by `nox -s lock`, not by hand.",
+        *(f"# {key}: {value}".rstrip() for key, value in header.items()),
+    ]
+    return "\n".join(lines) + "\n" + body
+
+
+def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str) -> tuple[str, int | None]:
+    with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+        asked, lock, files = (Path(scratch, name) for name in ("requirements.in", "lock.txt", "pylock.toml"))
+        asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
+        lock.write_text(previous)
+        _compile(asked, lock, python, "--generate-hashes", "--no-annotate")
+        _compile(lock, files, python, "--no-deps", "--format", "pylock.toml")
+        body, packages = lock.read_text(), tomllib.loads(files.read_text()).get("packages", [])
+    _only_from_the_index(body, packages)
+    return body, _download_bytes(packages, note)
+
+
+def _compile(source: Path, output: Path, python: str, *options: str) -> None:
+    fixed = [
+        "--no-header",
+        "--python",
+        sys.executable,
+        "--python-version",
+        python,
+        "--python-platform",
+        PLATFORM,
+        "--no-progress",
+        "--color=never",
+    ]
+    ended = subprocess.run(
+        [find_uv_bin(), "pip", "compile", source.name, "--output-file", output.name, *fixed, *options],
+        cwd=source.parent,
+        env=_index_settings(os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if ended.returncode:
+        raise BuildError(_why(ended.stderr))
+
+
+def _index_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """How to reach the default index, and nothing that would let a file or version come from anywhere else.
+
+    A lock names no index, so whoever installs it has only the default one: a hash from another (a local build of
+    PyTorch, say) would fit nowhere but here.
+    """
+    dropped = {f"UV_{name}" for name in (*_ELSEWHERE, *_OTHERWISE)}
+    return {name: value for name, value in settings(environ).items() if name not in dropped}
+
+
+def _why(stderr: str) -> str:
+    words = last_words(stderr)
+    if re.search(r"failed to fetch|error sending request|dns error|connection refused|timed out", words, re.IGNORECASE):
+        return f"the package index can't be reached, so nothing was locked: {words}"
+    return f"the requirements can't be locked: {words}"
+
+
+def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> None:
+    """Raises BuildError for a lock that could not be installed elsewhere."""
+    for package in packages:
+        if any(not str(file.get("url", "")).startswith(("https://", "http://")) for file in _files(package)):
+            name = f"{package['name']}=={package.get('version')}"
+            raise BuildError(f"{name} comes from a file of this machine; a lock may hold the package index's alone")
+    bare = [pin.name for pin in read_lock(body).pins if not pin.hashed]
+    if bare or read_lock(body).strange:
+        what = ", ".join(bare) or read_lock(body).strange[0][1]
+        raise BuildError(f"the package index gives no hash for {what}, so it can't be locked")
+
+
+def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The files one of which gets installed: the wheels that fit, or else the source."""
+    return list(
+        package.get("wheels") or filter(None, (package.get(kind) for kind in ("sdist", "archive", "vcs", "directory")))
+    )
+
+
+def _download_bytes(packages: Sequence[Mapping[str, Any]], note: Note) -> int | None:
+    """All packages together; where several files fit one, the largest."""
+    note(f"asking the sizes of {len(packages)} packages")
+    with ThreadPoolExecutor(8) as pool:
+        sizes = list(pool.map(lambda package: [_size(file) for file in _files(package)], packages))
+    if any(size is None for each in sizes for size in each):
+        note("the index does not tell the size of every file, so the lock doesn't either")
+        return None
+    return sum(max(filter(None, each), default=0) for each in sizes)
+
+
+def _size(file: Mapping[str, Any]) -> int | None:
+    """As the index says, or as the server that has the file says."""
+    size = file.get("size")
+    return size if isinstance(size, int) else _asked_size(str(file["url"]))
+
+
+@lru_cache(maxsize=4096)
+def _asked_size(url: str) -> int | None:
+    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - _only_from_the_index let http alone through
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            length = answer.headers.get("Content-Length", "")
+    except (OSError, HTTPException):
+        return None
+    return int(length) if length.isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
