@@ -28,19 +28,27 @@ from runner import bases
 from runner.bases import BOOTSTRAPPED, Base, Pin
 from runner.build_settings import BuildSettings, collect
 from runner.engines.base import Note, Recipe
-from runner.engines.docker_client import LABEL, DockerClient, build, find_image, pull, speaking
+from runner.engines.docker_client import LABEL, DockerClient, build, find_image, speaking
+from runner.environment import wheel_bytes
 from runner.errors import BuildError, EngineError, MachineError, UsageError
 from runner.evidence import ImageFacts
 
-__all__ = ["PYTHON", "build_all", "ensure", "names", "normalised"]
+Recipes = Mapping[str, Iterable[Recipe]]
+"""What the cases need: case id -> the recipes of its environments."""
+
+__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "names", "remove_unused", "usage"]
 
 PYTHON = "3.11"
 """Debian bookworm's, and so the only one the images have."""
 
 _COMMON = "common"
 _LAST_LINES = 20
-_ROOM_FOR_TOOLS = 3 * 2**30
+_ROOM_FOR_TOOLS = 2 * 2**30
 _ROOM_PER_WHEEL_BYTE = 6
+"""Disk that a build takes at its peak, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of wheels and 4.84 GB
+installed, and 15.1 GB were taken meanwhile (the layer of the stage that installs, then the copy that the image keeps,
+as a container and again as a layer)."""
+
 _ORDER = ("environment", "tools", "installer", "system", "base")
 """Parts, each before those that it stands on."""
 
@@ -78,6 +86,12 @@ class Stage:
     def reference(self) -> str:
         name = {"environment": self.image, "tools": f"{self.image}-tools"}.get(self.part, self.part)
         return f"{LABEL}/{name}:{self.key}"
+
+    @property
+    def base(self) -> Base:
+        """What all of it stands on."""
+        parent = next(iter(self.parents.values()))
+        return parent.base if isinstance(parent, Stage) else parent
 
     def chain(self) -> Iterator["Stage"]:
         """The stage itself and all that it is made with."""
@@ -127,17 +141,15 @@ def normalised(lock: str) -> str:
     """One requirement with its hashes a line, without comments: what decides what is installed."""
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)(^|\s)#.*$", "", lock))
     lines = (" ".join(line.split()) for line in joined.splitlines())
-    return "".join(f"{line}\n" for line in lines if line)
+    return "".join(f"{line}\n" for line in sorted(lines) if line)
 
 
 def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> ImageFacts:
-    """The recipe's image: as it is where nothing changed, otherwise built.
+    """The recipe's image: as it is where nothing changed, otherwise built. `use_image` is the engine's business.
 
     Raises BuildError with the last lines and the path of the full log, EngineError, MachineError where the disk has
     too little room, UsageError for an image or Python there is not.
     """
-    if recipe.use_image:
-        return find_image(client, recipe.use_image) or pull(client, recipe.use_image, note)
     pin = bases.read_pin(root / "images")
     found = _find(client, root, recipe, pin)
     if found:
@@ -155,11 +167,16 @@ def build_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], note:
 def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
     """One question to the engine, whichever base the image stands on; the base itself need not be there."""
     there = _ours(client)
-    for base in _known_bases(pin, there.values()):
-        tag = plan(root, recipe, base).reference
-        if tag in there:
-            return ImageFacts(name=tag, id=there[tag]["Id"], size_bytes=there[tag]["Size"], base=base.identity)
-    return None
+    stage = _existing(root, recipe, pin, there)
+    if stage is None:
+        return None
+    image = there[stage.reference]
+    return ImageFacts(name=stage.reference, id=image["Id"], size_bytes=image["Size"], base=stage.base.identity)
+
+
+def _existing(root: Path, recipe: Recipe, pin: Pin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:
+    stages = (plan(root, recipe, base) for base in _known_bases(pin, there.values()))
+    return next((stage for stage in stages if stage.reference in there), None)
 
 
 def _ours(client: DockerClient) -> dict[str, dict[str, Any]]:
@@ -306,8 +323,7 @@ def _remove_leftovers(client: DockerClient, mark: str) -> None:
 
 def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) -> None:
     """Raises MachineError where a build would run out of disk."""
-    downloads = _wheel_bytes(recipe.lock)
-    needed = _ROOM_FOR_TOOLS + _ROOM_PER_WHEEL_BYTE * (downloads or 0)
+    needed = _ROOM_FOR_TOOLS + _ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
     free = _free_bytes(client, base)
     if free is None:
         note("free space on the engine's disk is unknown")
@@ -316,10 +332,6 @@ def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) ->
             f"the engine's disk has {_gib(free)} free, and building on {recipe.image} takes up to {_gib(needed)}; "
             "free some (the session `images` can remove those that no case uses)"
         )
-
-
-def _wheel_bytes(_lock: str) -> int | None:
-    return None
 
 
 def _gib(size: float) -> str:
@@ -335,3 +347,77 @@ def _free_bytes(client: DockerClient, base: Base) -> int | None:
         )
         return int(output.split()[-1])
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageUse:
+    """One image of ours on the engine. Sizes in bytes; `shared_bytes` of them are in layers of other images too."""
+
+    name: str
+    part: str
+    size_bytes: int
+    shared_bytes: int
+    cases: tuple[str, ...]
+
+
+def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
+    """Every image of ours, with the cases that use it: environments first, then what they stand on, by name."""
+    with speaking("ask the engine what its disk holds"):
+        images = client.df()["Images"] or []
+    cases = _cases_by_tag(client, root, recipes)
+    uses = [
+        ImageUse(
+            name=tag,
+            part=_part(image),
+            size_bytes=image["Size"],
+            shared_bytes=max(image.get("SharedSize", 0), 0),
+            cases=tuple(sorted(cases.get(tag, ()))),
+        )
+        for image in images
+        for tag in image.get("RepoTags") or ()
+        if _part(image) in _ORDER
+    ]
+    return sorted(uses, key=lambda use: (_ORDER.index(use.part), use.name))
+
+
+def _part(image: Mapping[str, Any]) -> str:
+    return str((image.get("Labels") or {}).get(f"{LABEL}.part", ""))
+
+
+def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[str, set[str]]:
+    """Tag -> cases, over the images that the cases would get now and all that these stand on."""
+    pin = bases.read_pin(root / "images")
+    there = _ours(client)
+    tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
+    base = bases.available(client, pin)
+    found: dict[str, set[str]] = {}
+    for case, wanted in recipes.items():
+        for recipe in wanted:
+            stage = _existing(root, recipe, pin, there) or (plan(root, recipe, base) if base else None)
+            used = [*(each.reference for each in stage.chain()), tags.get(stage.base.identity, "")] if stage else []
+            for tag in used:
+                found.setdefault(tag, set()).add(case)
+    return found
+
+
+def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
+    """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
+
+    An image that a container runs in stays, and `note` is told.
+    """
+    removed = []
+    with _one_at_a_time(note):
+        for use in usage(client, root, recipes):
+            if use.cases:
+                continue
+            try:
+                with speaking(f"remove {use.name}"):
+                    client.api.remove_image(use.name)
+            except EngineError as error:
+                note(str(error))
+                continue
+            removed.append(f"{use.name} ({_gib(use.size_bytes - use.shared_bytes)} of its own)")
+        with speaking("remove what killed builds left"):
+            pruned = client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
+    left = [f"what killed builds left ({_gib(pruned['SpaceReclaimed'])})"] if pruned["ImagesDeleted"] else []
+    return [*removed, *left]

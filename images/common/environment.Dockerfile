@@ -12,7 +12,7 @@ COPY settings /settings
 COPY lock.txt /
 RUN . /settings/env \
  && uv venv --quiet --no-python-downloads --python /usr/bin/python3 /opt/env \
- && uv pip install --no-cache --require-hashes --compile-bytecode --python /opt/env -r /lock.txt
+ && uv pip install --no-cache --require-hashes --strict --compile-bytecode --python /opt/env -r /lock.txt
 
 FROM ${IMAGE}
 LABEL casebook.part=environment
