@@ -26,7 +26,8 @@ def plain(text: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """On one line of at most `limit` characters; the end gives way."""
-    line = _CONTROL.sub("", " ".join(without_escapes(text).split()))
+    spaced = re.sub(r"\s+", " ", without_escapes(text))
+    line = " ".join(_CONTROL.sub("", spaced).split())
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
 
 

@@ -12,10 +12,12 @@ from runner.text import one_line, plain
 
 LINE_LIMIT = 400
 
-_SPECIAL = re.compile(r"[\\`*\[<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|\](?=[(\[:])")
+_SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\s)#(?=#*$)")
 _AT_START = re.compile(r"^(?:(?=[>#+=-])|(\d+)(?=[.)](?:\s|$)))")
-_CALL = re.compile(r"(?<=@)(?=[A-Za-z0-9])|(?<=#)(?=\d)|(?<=\bGH-)(?=\d)", re.IGNORECASE)
-_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 .,;=/+()-]")
+_CALL = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=\bGH-)(?=\d)|(?<=www)(?=\.)|(?<=:)(?=//)", re.IGNORECASE)
+"""Where a zero-width space keeps GitHub from making a mention, a reference or a link."""
+
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,;=/+()-]")
 
 
 class Markdown(str):
@@ -39,8 +41,13 @@ def code(text: str, limit: int = LINE_LIMIT) -> Markdown:
     if not line:
         return Markdown("")
     if "`" in line or "|" in line:  # a backslash before a pipe means one thing in a cell and another outside
-        return Markdown(f"<code>{_NOT_PLAIN.sub(lambda match: f'&#{ord(match[0])};', line)}</code>")
+        return Markdown(f"<code>{_NOT_PLAIN.sub(_reference, line)}</code>")
     return Markdown(f"`{line}`")
+
+
+def _reference(character: re.Match[str]) -> str:
+    unlinked = "&#8203;" if character[0] == "@" else ""  # what looks like an address becomes a link even so
+    return f"&#{ord(character[0])};{unlinked}"
 
 
 def codes(texts: Iterable[str]) -> Markdown:
