@@ -15,7 +15,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -249,7 +249,8 @@ def _build(client: DockerClient, stage: Stage, settings: BuildSettings, base: Ba
             },
             network="host",  # the one network that every engine has, and the one a proxy on this machine is reached by
         )
-        _follow(output, stage, note)
+        with closing(output):
+            _follow(output, stage, note)
     finally:
         _remove_leftovers(client, mark)
 

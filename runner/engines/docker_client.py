@@ -4,7 +4,7 @@ Callers elsewhere take `DockerClient` and the helpers from here, and wrap what t
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
@@ -162,8 +162,10 @@ def build(
     dockerfile: str = "Dockerfile",
     network: str | None = None,
     cache_from: Sequence[str] = (),
-) -> Iterator[str]:
+) -> Generator[str, None, None]:
     """Build the tar archive `context` (plain or compressed by gzip), and yield the builder's output as it comes.
+
+    Closing it ends the build, and the engine removes the container that was at work.
 
     Raises BuildError with the builder's last word, EngineError, or MachineError where the disk is full.
     """
