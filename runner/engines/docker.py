@@ -21,10 +21,12 @@ from runner.engines.docker_client import (
     Container,
     DockerClient,
     Mount,
+    Piece,
     connect,
     disk_is_full,
     find_image,
     only_if_present,
+    output_of,
     pull,
     speaking,
     version_of,
@@ -270,12 +272,12 @@ class _Output:
     def __init__(self, container: Container, bound: int) -> None:
         self.stdout, self.stderr = Kept(bound), Kept(bound)
         self.ended = threading.Event()
-        self._stream = container.attach(stream=True, demux=True, stdout=True, stderr=True, logs=False)
-        threading.Thread(target=self._read, name=f"output of {container.name}", daemon=True).start()
+        pieces = output_of(container)
+        threading.Thread(target=self._read, args=(pieces,), daemon=True).start()
 
-    def _read(self) -> None:
+    def _read(self, pieces: Iterable[Piece]) -> None:
         try:
-            for out, err in self._stream:
+            for out, err in pieces:
                 self.stdout.add(out or b"")
                 self.stderr.add(err or b"")
         except OSError:  # the engine went away; whoever asks it for the container's state finds out

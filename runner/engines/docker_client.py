@@ -4,7 +4,7 @@ Callers elsewhere take `DockerClient` and the helpers from here, and wrap what t
 """
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
@@ -33,6 +33,7 @@ __all__ = [
     "disk_is_full",
     "find_image",
     "only_if_present",
+    "output_of",
     "pull",
     "registry_digest",
     "speaking",
@@ -41,6 +42,8 @@ __all__ = [
 
 LABEL = "casebook"
 """Every image, container and volume of ours carries labels that begin with this and a dot."""
+
+Piece = tuple[bytes | None, bytes | None]
 
 _GONE = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 _FULL = "no space left on device"
@@ -109,6 +112,20 @@ def _root_cause(error: BaseException) -> str | None:
             return inner.strerror
         inner = inner.__cause__ or inner.__context__
     return None
+
+
+def output_of(container: Container) -> Iterator[Piece]:
+    """Pieces of stdout and stderr, of one of the two at a time, from now to the container's end.
+
+    The connection stands when this returns, so that nothing of what a container says from its start is lost.
+    """
+    stream: Any = container.attach(stream=True, demux=True, stdout=True, stderr=True, logs=False)
+    return _closing(stream, stream._response)  # noqa: SLF001 what the SDK calls close leaves the descriptor open
+
+
+def _closing(pieces: Iterable[Piece], response: requests.Response) -> Iterator[Piece]:
+    with response:
+        yield from pieces
 
 
 def version_of(client: DockerClient) -> str:

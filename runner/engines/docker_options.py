@@ -9,15 +9,17 @@ from runner.engines.docker_client import DeviceRequest, LogConfig, Mount, Ulimit
 from runner.engines.gpu_access import CDI_KIND, HostFacts
 from runner.evidence import GpuAccess
 
-HOME = "/home/casebook"
-_UID = 10001
+HOME = "/home/case"
+_UID = 1000
+"""As in the images of this project; one that is used as it stands may have another name for it, or none."""
+
 _DRIVER = "/usr/local/nvidia"
 _BESIDES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 VARIABLES = {
     "HOME": HOME,
-    "USER": "casebook",  # there is no such user in the image: getpass and the like look here first
-    "LOGNAME": "casebook",
+    "USER": "case",
+    "LOGNAME": "case",
     "TMPDIR": "/tmp",  # noqa: S108
     "LANG": "C.UTF-8",
     "PYTHONUNBUFFERED": "1",  # a trial that is ended by its timeout has said what it had to say

@@ -1,0 +1,134 @@
+"""The engines under test, and what can be seen of them from outside."""
+
+import io
+import shutil
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import psutil
+
+from runner.engines.base import Engine, Limits, Prepared, Recipe, TrialRequest, TrialResult
+from runner.engines.docker import DockerEngine
+from runner.engines.docker_client import LABEL, DockerClient, connect
+from runner.engines.owner import Owner
+from runner.engines.venv import VenvEngine
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "CASEBOOK_TEST_TOKEN"
+PATIENCE_S = 60.0
+
+
+class Subject(Protocol):
+    """One engine, with eyes on what it leaves behind."""
+
+    recipe: Recipe
+
+    def make(self) -> Engine: ...
+
+    def left_by(self, pid: int) -> list[str]:
+        """Everything on this machine or engine that belongs to the runner with this pid."""
+
+    def take_away(self, kept: str) -> bytes:
+        """Remove what `TrialResult.kept` speaks of; the script that was in it."""
+
+    def processes(self, token: str) -> int:
+        """How many processes run in trials whose variable TOKEN is `token`."""
+
+
+@dataclass
+class DockerSubject:
+    client: DockerClient
+    recipe: Recipe
+
+    def make(self) -> DockerEngine:
+        return DockerEngine(connect(), no_builder)
+
+    def left_by(self, pid: int) -> list[str]:
+        ours: dict[str, Any] = {"label": f"{LABEL}.owner"}
+        objects = [
+            *self.client.api.containers(all=True, filters=ours),
+            *self.client.api.volumes(filters=ours)["Volumes"],
+        ]
+        owners = [(one, Owner.parse(one["Labels"][f"{LABEL}.owner"])) for one in objects]
+        return [str(one.get("Names") or one.get("Name")) for one, owner in owners if owner and owner.pid == pid]
+
+    def take_away(self, kept: str) -> bytes:
+        container = self.client.containers.get(kept.split()[1])
+        archive = b"".join(container.get_archive("/case/script.py")[0])
+        volumes = [mount["Name"] for mount in container.attrs["Mounts"]]
+        container.remove()
+        for volume in volumes:
+            self.client.volumes.get(volume).remove()
+        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+            file = opened.extractfile("script.py")
+            return file.read() if file else b""
+
+    def processes(self, token: str) -> int:
+        running = self.client.containers.list(filters={"label": f"{LABEL}.run"}, ignore_removed=True)
+        mine = [one for one in running if f"{TOKEN}={token}" in one.attrs["Config"]["Env"]]
+        return sum(len(one.top()["Processes"]) - 1 for one in mine)  # less the init process
+
+
+@dataclass
+class VenvSubject:
+    cache: Path
+    place: Path
+    recipe: Recipe
+
+    def make(self) -> VenvEngine:
+        return VenvEngine(cache=self.cache, place=self.place)
+
+    def left_by(self, pid: int) -> list[str]:
+        marks = self.place.glob("*.owner")
+        owned = [mark.stem for mark in marks if (owner := Owner.parse(mark.read_text())) and owner.pid == pid]
+        unowned = [path.name for path in self.place.iterdir() if not path.with_suffix(".owner").exists()]
+        return [*owned, *unowned]
+
+    def take_away(self, kept: str) -> bytes:
+        script = (Path(kept) / "case" / "script.py").read_bytes()
+        shutil.rmtree(kept)
+        return script
+
+    def processes(self, token: str) -> int:
+        count = 0
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                count += process.environ().get(TOKEN) == token
+        return count
+
+
+def no_builder(client: DockerClient, recipe: Recipe, note: Callable[[str], None]) -> NoReturn:
+    raise AssertionError("these tests run in an image that is there")
+
+
+def this_python() -> str:
+    return ".".join(map(str, sys.version_info[:2]))
+
+
+@dataclass
+class Bench:
+    """An engine that is ready for trials."""
+
+    engine: Engine
+    prepared: Prepared
+
+    def run(self, script: str, *arguments: str, **options: Any) -> TrialResult:
+        files = {"script.py": script.encode(), **options.pop("files", {})}
+        limits = Limits(**{"timeout_s": PATIENCE_S, **options.pop("limits", {})})
+        return self.engine.run(
+            self.prepared, TrialRequest(files=files, arguments=["script.py", *arguments], limits=limits, **options)
+        )
+
+
+def eventually(true: Callable[[], object]) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
