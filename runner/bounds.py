@@ -4,6 +4,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -27,6 +28,7 @@ class Bound(NamedTuple):
     parts: tuple[tuple[str, float], ...]
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> "Bound":
         """Raises ValueError with what to write instead."""
         parts = []

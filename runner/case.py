@@ -49,6 +49,7 @@ __all__ = [
     "json_schema",
     "known_images",
     "load",
+    "manifest_path",
     "schema_text",
     "write_schema",
 ]
@@ -121,10 +122,15 @@ def discover(root: Path) -> list[str]:
 
 def find(root: Path, id: str, images: Collection[str]) -> Case:  # noqa: A002
     """Load one case by its id. Raises UsageError with the nearest names where there is none, or ManifestError."""
+    return load(manifest_path(root, id), images, root)
+
+
+def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
+    """Raises UsageError with the nearest names where there is no such case."""
     known = discover(root)
     if id not in known:
         raise UsageError(f"no case {id!r}{_nearest(id, known)}")
-    return load(root / "cases" / id / MANIFEST, images, root)
+    return root / "cases" / id / MANIFEST
 
 
 def schema_text() -> str:

@@ -5,7 +5,6 @@ before it costs anything.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
@@ -107,6 +106,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
 class _Reader:
     def __init__(self, text: str, document: Document) -> None:
         self.loader = yaml.CSafeLoader(text)
+        self.next: Any = self.loader.get_event
         self.document = document
 
     def read(self) -> Document:
@@ -116,17 +116,14 @@ class _Reader:
             self.loader.dispose()
         return Document(data, self.document.spots, self.document.flaws)
 
-    def _next(self) -> Any:
-        return self.loader.get_event()
-
     def _only_document(self) -> Any:
-        self._next()  # stream start
-        event = self._next()
+        self.next()  # stream start
+        event = self.next()
         if isinstance(event, yaml.StreamEndEvent):
             raise _RefusedError(1, "is empty")
-        data = self._value(self._next(), ())
-        self._next()  # document end
-        event = self._next()
+        data = self._value(self.next(), ())
+        self.next()  # document end
+        event = self.next()
         if not isinstance(event, yaml.StreamEndEvent):
             self._flaw(event, (), "a second document begins here; a manifest is one")
         return data
@@ -148,24 +145,23 @@ class _Reader:
             self._flaw(event, location, _tag_refused(event.tag))
         return self._mapping(location) if isinstance(event, yaml.MappingStartEvent) else self._list(location)
 
-    def _until(self, end: type[yaml.Event]) -> Iterator[Any]:
-        while not isinstance(event := self._next(), end):
-            yield event
-
     def _list(self, location: Location) -> list[Any]:
-        events = self._until(yaml.SequenceEndEvent)
-        return [self._value(event, (*location, index)) for index, event in enumerate(events)]
+        data: list[Any] = []
+        while not isinstance(event := self.next(), yaml.SequenceEndEvent):
+            data.append(self._value(event, (*location, len(data))))
+        return data
 
     def _mapping(self, location: Location) -> dict[str, Any]:
         data: dict[str, Any] = {}
-        for event in self._until(yaml.MappingEndEvent):
+        while not isinstance(event := self.next(), yaml.MappingEndEvent):
             key = self._key(event, location)
-            value = self._value(self._next(), (*location, key))
+            place = (*location, key)
+            value = self._value(self.next(), place)
             # A key's line is where a person looks for it; a block value begins on the line below.
-            spot = self.document.spots.get((*location, key))
-            self.document.spots[*location, key] = Spot(_line(event), spot.text if spot else None)
+            spot = self.document.spots.get(place)
+            self.document.spots[place] = Spot(_line(event), spot.text if spot else None)
             if key in data:
-                self._flaw(event, (*location, key), "key is there twice; keep one")
+                self._flaw(event, place, "key is there twice; keep one")
             data[key] = value
         return data
 

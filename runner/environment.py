@@ -4,6 +4,7 @@ Reading is pure. `lock_text` and `write_locks` ask the package index, through uv
 """
 
 import hashlib
+import io
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from http.client import HTTPException
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +40,7 @@ _ENTRY = re.compile(
     rf"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$",
     re.MULTILINE,
 )
-_HEADER = re.compile(r"^# ([a-z-]+): ?(.*)$", re.MULTILINE)
+_HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
 _ELSEWHERE = ("FIND_LINKS", "EXTRA_INDEX_URL", "INDEX", "INDEX_STRATEGY", "NO_INDEX", "TORCH_BACKEND")
@@ -72,13 +74,24 @@ class ScriptHeader(NamedTuple):
 # Reading
 
 
+@lru_cache(maxsize=64)
 def read_lock(text: str) -> Lock:
     """Take a lock apart. Never raises."""
-    pins = tuple(Pin(canonicalize_name(m[1]), m[2], bool(m[3])) for m in _ENTRY.finditer(text))
-    rest = _ENTRY.sub(lambda match: "\n" * match[0].count("\n"), text)
-    lines = enumerate(rest.splitlines(), 1)
-    strange = tuple((number, line) for number, line in lines if line.strip() and not line.startswith("#"))
-    return Lock(pins, dict(_HEADER.findall(text)), strange)
+    pins: list[Pin] = []
+
+    def take(entry: re.Match[str]) -> str:
+        pins.append(Pin(canonicalize_name(entry[1]), entry[2], bool(entry[3])))
+        return "\n" * entry[0].count("\n")
+
+    rest = enumerate(_ENTRY.sub(take, text).splitlines(), 1)
+    strange = tuple((number, line) for number, line in rest if line and not line.isspace() and not line.startswith("#"))
+    return Lock(tuple(pins), _header(text), strange)
+
+
+def _header(text: str) -> dict[str, str]:
+    """The comments that a lock begins with, as far as they are "# key: value"."""
+    comments = takewhile(lambda line: line.startswith("#"), io.StringIO(text))
+    return dict(match.groups() for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n"))))
 
 
 def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
@@ -88,7 +101,7 @@ def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
 
 def wheel_bytes(lock_text: str) -> int | None:
     """Bytes of all files that installing the lock downloads; None where the lock does not say."""
-    size = dict(_HEADER.findall(lock_text)).get("download-bytes", "")
+    size = _header(lock_text).get("download-bytes", "")
     return int(size) if size.isdecimal() else None
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -36,12 +37,13 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
     yield from _provenance(data)
     yield from _hardware(data)
     yield from _doubled_requirements(data)
-    for written, variant in _written(data):
-        yield from _contradiction(written)
-        if variant is Variant.FIXED:
-            yield from _fixed_fails(written)
-    for repro, fixed in _pairs(data):
-        yield from _judge(repro, fixed)
+    written = dict(_written(data))
+    for location, expectation in written.items():
+        yield from _contradiction(location, expectation)
+        if Variant.FIXED in location:
+            yield from _fixed_fails(location, expectation)
+    for name in _environments(data) or ("",):
+        yield from _judge(*(_merged(data, written, name, variant) for variant in Variant))
 
 
 def _identity(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
@@ -87,17 +89,17 @@ def _doubled(location: Location, requirements: Any, seen: set[str]) -> Iterator[
         seen.add(name)
 
 
-def _contradiction(written: _Written) -> Iterator[Breach]:
-    if written.expectation.signal is not None and written.expectation.exit_status is not None:
-        yield Breach((*written.location, "signal"), "a process ends by a signal or with an exit status; name one")
+def _contradiction(location: Location, expectation: Expectation) -> Iterator[Breach]:
+    if expectation.signal is not None and expectation.exit_status is not None:
+        yield Breach((*location, "signal"), "a process ends by a signal or with an exit status; name one")
 
 
-def _fixed_fails(written: _Written) -> Iterator[Breach]:
+def _fixed_fails(location: Location, expectation: Expectation) -> Iterator[Breach]:
     for key in _FAILURES:
-        if getattr(written.expectation, key) is not None:
-            yield Breach((*written.location, key), "is a failure; the fixed variant must end with exit status 0")
-    if written.expectation.exit_status:
-        yield Breach((*written.location, "exit_status"), "the fixed variant must end with exit status 0")
+        if getattr(expectation, key) is not None:
+            yield Breach((*location, key), "is a failure; the fixed variant must end with exit status 0")
+    if expectation.exit_status:
+        yield Breach((*location, "exit_status"), "the fixed variant must end with exit status 0")
 
 
 def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
@@ -129,37 +131,25 @@ def _telling(message: str | None) -> bool:
     return message is not None and re.search(message, "") is None
 
 
-def _written(data: Mapping[str, Any]) -> Iterator[tuple[_Written, Variant]]:
-    places: list[Location] = [("environments", name, "expect") for name in _environments(data)]
+def _written(data: Mapping[str, Any]) -> Iterator[tuple[Location, Expectation]]:
+    """Every expectation that stands in the manifest and is one."""
     for variant in Variant:
-        for location in ((variant.value, "expect"), *((*place, variant.value) for place in places)):
-            expectation = _expectation(_dig(data, *location))
-            if expectation is not None:
-                yield _Written(location, expectation), variant
+        places: list[Location] = [("environments", name, "expect", variant.value) for name in _environments(data)]
+        for location in ((variant.value, "expect"), *places):
+            with suppress(ValidationError):
+                yield location, Expectation.model_validate(_dig(data, *location))
 
 
-def _pairs(data: Mapping[str, Any]) -> Iterator[tuple[_Written | None, _Written | None]]:
-    """What repro and fixed must do in each environment; None for what did not parse."""
-    for name in _environments(data) or ("",):
-        yield _merged(data, name, Variant.REPRO), _merged(data, name, Variant.FIXED)
-
-
-def _merged(data: Mapping[str, Any], environment: str, variant: Variant) -> _Written | None:
+def _merged(
+    data: Mapping[str, Any], written: Mapping[Location, Expectation], environment: str, variant: Variant
+) -> _Written | None:
+    """What the variant must do in an environment, and where the manifest says so; None where it does not parse."""
     location: Location = (variant.value, "expect")
-    base = _expectation(_dig(data, *location))
     place: Location = ("environments", environment, "expect", variant.value)
-    raw = _dig(data, *place)
-    if raw is None or base is None:
-        return None if base is None else _Written(location, base)
-    override = _expectation(raw)
-    return None if override is None else _Written(place, base.overridden_by(override))
-
-
-def _expectation(raw: Any) -> Expectation | None:
-    try:
-        return Expectation.model_validate(raw)
-    except ValidationError:
+    base, override = written.get(location), written.get(place)
+    if base is None or (override is None and _dig(data, *place) is not None):
         return None
+    return _Written(location, base) if override is None else _Written(place, base.overridden_by(override))
 
 
 def _environments(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
