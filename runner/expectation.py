@@ -14,7 +14,7 @@ from runner.text import one_line, without_escapes
 _FIGURE = re.compile(
     r"([a-z_][a-z0-9_.-]*)=([-+]?(?:nan|inf|infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?))\r?", re.IGNORECASE
 )
-_CUT = re.compile(r"[^\n]*\n\[\.\.\. [0-9]+ bytes cut here \.\.\.\]\n[^\n]*")
+_CUT = re.compile(r"\[\.\.\. [0-9]+ bytes cut here \.\.\.\]")
 _AFTER_UNCAUGHT = {1, 120, None}
 """What Python exits with after an uncaught exception: 120 where flushing stdout fails too, None under a signal."""
 
@@ -180,9 +180,11 @@ def _figures(stdout: str) -> tuple[dict[str, float], list[str]]:
     """
     figures: dict[str, float] = {}
     contradicted: dict[str, None] = {}
-    for line in _CUT.sub("", stdout).split("\n"):
+    lines = stdout.split("\n")
+    beside_a_cut = {at + side for at, line in enumerate(lines) if _CUT.fullmatch(line) for side in (-1, 1)}
+    for at, line in enumerate(lines):
         match = _FIGURE.fullmatch(line)
-        if match is None:
+        if match is None or at in beside_a_cut:
             continue
         name, value = match[1], float(match[2])
         if not _same(figures.setdefault(name, value), value):

@@ -26,8 +26,7 @@ def plain(text: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """On one line of at most `limit` characters; the end gives way."""
-    spaced = re.sub(r"\s+", " ", without_escapes(text))
-    line = " ".join(_CONTROL.sub("", spaced).split())
+    line = " ".join(plain(text).split())
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
 
 

@@ -256,6 +256,12 @@ def test_half_a_figure_at_a_cut_is_none() -> None:
     assert observe(result(stdout=cut_middle(whole, len(whole), 12))).figures == {}
 
 
+@pytest.mark.parametrize("unit", ["x", "cuda: ", "\x1b[", "\x1b]", "=", "a=", "\n", ".", "cudaError", '  File "'])
+def test_output_of_one_long_line_is_read_in_one_go(unit: str) -> None:
+    long = unit * (1_000_000 // len(unit))
+    assert observe(result(stdout=f"{long}\na=1\n", stderr=long)).figures["a"] == 1
+
+
 def test_what_is_observed_of_a_chain() -> None:
     seen = observe(result(exit_status=1, stderr=TRITON))
     assert seen.exception == "triton.compiler.errors.CompilationError"

@@ -9,7 +9,7 @@ from runner.evidence import Evidence, UpstreamFacts, Variant, evidence_path
 from runner.report.engine import render
 from runner.report.escape import Markdown, code, link, prose
 from runner.report.sighting import Sighting, sighting
-from runner.report.words import cautions, newest_hardware_first
+from runner.report.words import cautions, newest_hardware_first, utc
 
 DIFF_LIMIT = 20_000
 PROVENANCE = {
@@ -37,7 +37,7 @@ def case_page(runs: Sequence[Evidence]) -> str:
         raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
     ordered = newest_hardware_first(list(runs))
     lead = ordered[0]
-    case = max(ordered, key=lambda run: run.started).case
+    case = max(ordered, key=lambda run: utc(run.started)).case
     return render(
         "case.md.j2",
         lead=lead,

@@ -106,11 +106,19 @@ def _message(trial: Trial, declared: str) -> Markdown:
 
 def _matching_line(trial: Trial, pattern: str) -> str | None:
     seen = trial.observation
-    for text in [seen.message, *reversed(seen.causes)] if seen.exception else [trial.stdout, trial.stderr]:
-        match = re.search(pattern, text or "")
-        if match and text:
+    texts = [seen.message, *reversed(seen.causes)] if seen.exception else [trial.stdout, trial.stderr]
+    for text in filter(None, texts):
+        match = _search(pattern, text)
+        if match:
             return text[text.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]
     return None
+
+
+def _search(pattern: str, text: str) -> re.Match[str] | None:
+    try:
+        return re.search(pattern, text)
+    except re.error:  # old evidence, of a Python that took it
+        return None
 
 
 def _figure(name: str) -> Callable[[Trial, str], Markdown]:

@@ -50,14 +50,14 @@ def spread(values: list[float]) -> str:
 
 
 def date(moment: datetime) -> str:
-    return f"{_utc(moment):%Y-%m-%d}"
+    return f"{utc(moment):%Y-%m-%d}"
 
 
 def instant(moment: datetime) -> str:
-    return f"{_utc(moment):%Y-%m-%d %H:%M} UTC"
+    return f"{utc(moment):%Y-%m-%d %H:%M} UTC"
 
 
-def _utc(moment: datetime) -> datetime:
+def utc(moment: datetime) -> datetime:
     """A moment that names no zone is taken as UTC, never as this machine's."""
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -90,5 +90,5 @@ def gpu(found: Gpu) -> str:
 def newest_hardware_first(runs: list[Evidence]) -> list[Evidence]:
     """What ran before what was skipped, hardware before simulated, newest first; ties by what was run where."""
     named = sorted(runs, key=lambda run: (run.environment.name, run.engine.name, run.device))
-    newest = sorted(named, key=lambda run: _utc(run.started), reverse=True)
+    newest = sorted(named, key=lambda run: utc(run.started), reverse=True)
     return sorted(newest, key=lambda run: (run.verdict is Verdict.SKIPPED, run.environment.grade is Grade.SIMULATED))
