@@ -7,11 +7,15 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeVar
 
 import typer
 
-from runner.errors import INTERRUPTED, BuildError, CasebookError, MachineError, ManifestError, UsageError
+from runner.errors import INTERRUPTED, CasebookError, MachineError, ManifestError, UsageError
+
+if TYPE_CHECKING:
+    from runner.case import Case
+    from runner.images import ImageUse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,19 +82,21 @@ def root() -> Path:
 
 
 def seconds(text: str) -> float:
-    """Durations as case.yaml has them: "90", "90s", "2m"."""
-    from runner.case import parse_duration
+    """Durations as case.yaml has them: "90s", "2m", or a number of seconds. Raises UsageError."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from runner.manifest import Seconds
 
     try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        return TypeAdapter(Seconds).validate_python(float(text) if re.fullmatch(r"[0-9.]+", text) else text)
+    except (ValidationError, ValueError):
+        raise UsageError(f"--timeout {text}: write 90s, 2m, 1h30m or a number of seconds, at most a day") from None
 
 
 def indices(text: str) -> list[int]:
-    """GPU indices: "0" or "0,1"."""
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        raise typer.BadParameter(f"{text!r} names no GPU; write an index such as 0, or several: 0,1")
+    """GPU indices: "0" or "0,1". Raises UsageError."""
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text):
+        raise UsageError(f"--gpu {text}: write an index such as 0, or several: 0,1")
     return [int(part) for part in text.split(",")]
 
 
@@ -108,11 +114,15 @@ def run_one(
         str | None,
         typer.Option(help="Run in this image as it stands (docker). What differs from the lock is listed."),
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")
+    ] = None,
     timeout: Annotated[
         str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave what the trials ran in, and say where it is.")] = False,
     reports: Annotated[
         Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
@@ -122,17 +132,16 @@ def run_one(
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
-    from runner.case import find
+    from runner.case import find, known_images
     from runner.console import console
     from runner.engines.choose import choose
-    from runner.images import names
     from runner.plan import Options, Skipped
     from runner.report import publish, summary
     from runner.run import run_case
 
     top = root()
     out = console(sys.stdout)
-    found = find(top, case, names(top))
+    found = find(top, case, known_images(top))
     options = Options(
         environment=environment,
         image=image,
@@ -199,26 +208,56 @@ def lock(
 
 
 def _cases(ids: Sequence[str] | None) -> "list[Case]":
-    from runner.case import discover, find
-    from runner.images import names
+    from runner.case import discover, find, known_images
 
     top = root()
-    known = names(top)
+    known = known_images(top)
     return [find(top, case, known) for case in ids or discover(top)]
+
+
+@app.command()
+@ends_in_one_line
+def images(
+    cases: CaseIds = None,
+    usage: Annotated[bool, typer.Option("--usage", help="Build nothing, only show what is there.")] = False,
+    remove_unused: Annotated[
+        bool, typer.Option("--remove-unused", help="Build nothing; remove the images that no case uses any more.")
+    ] = False,
+) -> None:
+    """Build the images of all environments (docker), and show each one's size, what it shares, and what uses it."""
+    from runner import images as builder
+    from runner.console import console
+    from runner.engines.docker_client import connect
+    from runner.plan import recipes
+
+    top, out, client = root(), console(sys.stdout), connect()
+    if remove_unused:
+        for line in builder.remove_unused(client, top, {each.id: recipes(each) for each in _cases(None)}, out.say):
+            out.say(f"removed {line}")
+    elif not usage:
+        for each in _cases(cases):
+            with out.step(f"images of {each.id}") as note:
+                builder.build_all(client, top, recipes(each), note)
+    _show_usage(builder.usage(client, top, {each.id: recipes(each) for each in _cases(None)}), out.say)
+
+
+def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
+    for use in uses:
+        size, shared = (f"{count / 1e9:.2f} GB" for count in (use.size_bytes, use.shared_bytes))
+        say(f"{use.name}  {size}, {shared} of it shared; {', '.join(use.cases) or 'no case uses it'}")
 
 
 @app.command(name="list")
 @ends_in_one_line
 def list_cases() -> None:
     """List the cases: id, kind of failure, environments, title."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("case", "failure", "environments", "title", box=None, pad_edge=False)
-    for found in _cases(None):
-        manifest = found.manifest
-        table.add_row(found.id, manifest.failure.value, ", ".join(manifest.environments), manifest.title)
-    Console().print(table)
+    rows = [
+        (found.id, found.manifest.failure.value, ", ".join(found.manifest.environments), found.manifest.title)
+        for found in _cases(None)
+    ]
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    for *fields, title in rows:
+        print(*(field.ljust(width) for field, width in zip(fields, widths, strict=False)), title, sep="  ")
 
 
 @app.command()

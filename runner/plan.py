@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from runner import hardware
 from runner.case import Case
-from runner.engines.base import Engine, EngineName, Limits
-from runner.errors import MachineError
-from runner.evidence import Attestation, Verdict
+from runner.engines.base import Engine, EngineName, Limits, Recipe
+from runner.errors import MachineError, ManifestError, Problem
+from runner.evidence import Attestation, Variant, Verdict
 from runner.manifest import EnvironmentSpec
 
 
@@ -64,6 +64,25 @@ class Plan:
         if options.timeout_s:
             words += ["--timeout", f"{options.timeout_s:g}"]
         return shlex.join(words)
+
+
+def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:
+    """What a variant's environment is made from. Raises ManifestError where there is no lock."""
+    spec = case.environment(environment)
+    path = case.lock_path(environment, variant)
+    try:
+        lock = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        shown = path.relative_to(case.directory.parents[1])
+        what = f"there is no lock for environment {environment}; write it: nox -s lock -- {case.id}"
+        raise ManifestError([Problem(str(shown), 1, "", what)]) from None
+    return Recipe(image=spec.image, lock=lock, python=spec.python, use_image=use_image)
+
+
+def recipes(case: Case) -> list[Recipe]:
+    """Every distinct environment of a case."""
+    every = (recipe(case, environment, variant) for environment in case.manifest.environments for variant in Variant)
+    return list(dict.fromkeys(every))
 
 
 def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:

@@ -12,10 +12,10 @@ from runner.case import Case
 from runner.console import Console
 from runner.engines.base import Engine, Limits, Prepared, Recipe, TrialRequest, TrialResult
 from runner.environment import attestation, drift
-from runner.errors import EngineError, ManifestError, Problem
+from runner.errors import EngineError
 from runner.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
 from runner.expectation import judge, observe
-from runner.plan import Options, Plan, Skipped, make_plan
+from runner.plan import Options, Plan, Skipped, make_plan, recipe
 from runner.record import Place, Record, evidence, payload
 
 INFRA_RETRIES = 2
@@ -60,22 +60,20 @@ class _Run:
 
     def _prepare(self) -> dict[Variant, Place]:
         """What each variant runs in: one place for both, unless a release case gives each its own lock."""
-        places: dict[str, Place] = {}
+        plan, places = self.plan, dict[Recipe, Place]()
         result = {}
         for variant in Variant:
-            lock = _read_lock(self.plan.case, self.plan.environment, variant)
-            if lock not in places:
-                places[lock] = self._place(lock)
-            result[variant] = places[lock]
+            wanted = recipe(plan.case, plan.environment, variant, plan.options.image)
+            if wanted not in places:
+                places[wanted] = self._place(wanted)
+            result[variant] = places[wanted]
         return result
 
-    def _place(self, lock: str) -> Place:
-        spec, image = self.plan.spec, self.plan.options.image
-        recipe = Recipe(image=spec.image, lock=lock, python=spec.python, use_image=image)
-        with self.console.step(f"preparing {image or spec.image}") as note:
-            prepared = self.engine.prepare(recipe, note)
+    def _place(self, wanted: Recipe) -> Place:
+        with self.console.step(f"preparing {wanted.use_image or wanted.image}") as note:
+            prepared = self.engine.prepare(wanted, note)
             seen = self._attest(prepared)
-        return Place(prepared, lock, seen, drift(lock, spec.python, seen))
+        return Place(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
 
     def _attest(self, prepared: Prepared) -> Attestation:
         script = Path(__file__).with_name("attest.py")
@@ -132,16 +130,6 @@ class _Run:
             stdout=result.stdout,
             stderr=result.stderr,
         )
-
-
-def _read_lock(case: Case, environment: str, variant: Variant) -> str:
-    path = case.lock_path(environment, variant)
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        shown = "/".join(path.parts[-4:])
-        what = f"there is no lock for environment {environment}; write it: nox -s lock -- {case.id}"
-        raise ManifestError([Problem(shown, 1, "", what)]) from None
 
 
 def _failure(result: TrialResult) -> str:
