@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from runner.evidence import Interval, Outcome, Rate, Trial, Variant, Verdict
+from runner.evidence import Interval, Observation, Outcome, Rate, Trial, Variant, Verdict
 from runner.expectation import ending, failed
 
+FIGURES_TOLD = 4
 _Z95 = 1.959963984540054
 
 
@@ -105,9 +106,24 @@ def _not_the_failure(repro: Sequence[Trial]) -> tuple[Verdict, str]:
 
 def _endings(trials: Sequence[Trial], variant: Variant) -> str:
     """How the variant's trials ended, the most frequent first; told once where all ended alike."""
-    count = Counter(ending(trial.observation) for trial in trials if trial.variant is variant)
-    (first, times), *others = count.most_common()
-    return f"{first} ({times} times; {len(others)} other endings)" if others else first
+    own = [trial.observation for trial in trials if trial.variant is variant]
+    if not any(map(failed, own)):
+        return ", ".join(["ran to its end", *_figures(own)])
+    (first, times), *others = Counter(map(ending, own)).most_common()
+    return f"{first} ({times} of {len(own)}, the others in {len(others)} other ways)" if others else first
+
+
+def _figures(seen: Sequence[Observation]) -> Iterator[str]:
+    """The first figures, each as "name=value" or "name=low to high"."""
+    for name in list(dict.fromkeys(name for each in seen for name in each.figures))[:FIGURES_TOLD]:
+        yield f"{name}={_range([each.figures[name] for each in seen if name in each.figures])}"
+
+
+def _range(values: Sequence[float]) -> str:
+    numbers = sorted(value for value in values if not math.isnan(value))
+    ends = dict.fromkeys(f"{value:.3g}" for value in (*numbers[:1], *numbers[-1:]))
+    told = [" to ".join(ends)] if ends else []
+    return " or ".join([*told, "nan"] if len(numbers) < len(values) else told)
 
 
 def _details(trials: Sequence[Trial]) -> Iterator[str]:

@@ -77,8 +77,9 @@ def _upstream(upstream: UpstreamFacts) -> Markdown:
             parts.append(Markdown(f"{word} {_revision(revision, home if on_github else None)}"))
     if upstream.status == "open":
         parts.append(Markdown("not fixed upstream yet"))
-    parts += [link(url, url) for url in upstream.links]
-    return Markdown(", ".join(parts))
+    told = Markdown(", ".join(parts))
+    others = [link(url.removeprefix("https://"), url) for url in upstream.links if f"({url})" not in told]
+    return Markdown(", ".join([told, *others]))
 
 
 def _revision(revision: str, home: str | None) -> Markdown:

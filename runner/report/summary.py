@@ -5,12 +5,15 @@ from runner.report.words import cautions
 from runner.text import one_line
 
 LINE_LIMIT = 400
+DRIFT_SHOWN = 5
 
 
 def summary(run: Evidence) -> list[str]:
     """Plain lines: the verdict with its headline first, then the other reasons and what lowers the worth."""
     where = f"environment {run.environment.name} on {run.device}"
     headline = f"{run.verdict}: {run.case.id}, {where}"
-    drift = [f"drift: {line}" for line in run.environment.drift]
+    drift = [f"drift: {line}" for line in run.environment.drift[:DRIFT_SHOWN]]
+    if len(run.environment.drift) > DRIFT_SHOWN:
+        drift.append(f"drift: {len(run.environment.drift) - DRIFT_SHOWN} more, which the report lists")
     details = [*run.reasons, *cautions(run.environment), *drift]
     return [one_line(headline, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]

@@ -22,6 +22,7 @@ from tests.report.golden import assert_golden
 from tests.report.hostile import hostile
 from tests.report.html import html
 
+GITHUB = "https://github.com/fla-org/flash-linear-attention"
 ISSUE_LIMIT = 65_536
 """Characters that GitHub takes in an issue."""
 
@@ -207,7 +208,11 @@ def test_what_the_evidence_is_worth(run: Evidence, says: list[str], omits: list[
         ({"issue": None}, "introduced in `f3309729d3de`, fixed in `1547448b998a`."),
         ({"issue": "https://gitlab.example/a/b/1"}, "[issue](https://gitlab.example/a/b/1), introduced in `f3309"),
         ({"status": "open", "fixed": None}, "not fixed upstream yet"),
-        ({"links": ["https://example.org/x"]}, "(https://example.org/x)."),
+        ({"links": ["https://example.org/x"]}, ", [example.org/x](https://example.org/x)."),
+        (
+            {"links": [f"{GITHUB}/issues/18", f"{GITHUB}/commit/{CASE.upstream.fixed}"]},
+            f"/commit/{CASE.upstream.fixed}).",
+        ),
     ],
 )
 def test_upstream(changed: dict[str, Any], told: str) -> None:

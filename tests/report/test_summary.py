@@ -18,6 +18,12 @@ def test_what_lowers_the_worth_is_told() -> None:
     assert lines[4:] == ["  drift: python 3.11.2, not 3.12", "  drift: numpy 1.26.4, not 1.26.3"]
 
 
+def test_much_drift_is_left_to_the_report() -> None:
+    environment = simulated().environment.model_copy(update={"drift": [f"package-{n}" for n in range(7)]})
+    lines = summary(simulated(environment=environment))
+    assert lines[-2:] == ["  drift: package-4", "  drift: 2 more, which the report lists"]
+
+
 def test_nothing_in_it_moves_the_cursor() -> None:
     for line in summary(hostile()):
         assert line.isprintable(), line
