@@ -276,13 +276,15 @@ def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
         try:
             for line in _lines(output):
                 log.write(line + "\n")
-                last.append(line)
+                if not _CHATTER.match(line):
+                    last.append(line)
                 shown = progress(line)
                 if shown:
                     note(shown)
         except BuildError as error:
             log.write(f"{error}\n")
-            text = [f"{error}", "its last lines:", *(f"  {line}" for line in last), f"full log: {path}"]
+            why = re.sub(r"The command '.*' returned", "a command returned", str(error))
+            text = [why, "its last lines:", *(f"  {line}" for line in last), f"full log: {path}"]
             raise BuildError("\n".join(text)) from error
 
 
@@ -296,6 +298,7 @@ def _lines(output: Iterator[str]) -> Iterator[str]:
         yield rest.rstrip()
 
 
+_CHATTER = re.compile(r"Step \d+/| ---> |Removing intermediate container ")
 _STEP = re.compile(r"Step (\d+/\d+) : (RUN|COPY) (.*)")
 _TOLD = re.compile(r"\s*((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
 

@@ -4,7 +4,9 @@ import itertools
 import re
 import shutil
 import tarfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -271,15 +273,23 @@ def test_the_stages_that_held_the_settings_are_removed(monkeypatch: pytest.Monke
 
 def test_a_build_that_fails_says_its_last_lines_and_where_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"line {number}" for number in range(30)]
-    output = ["\x1b[91mli", *"\n".join(lines).removeprefix("li").splitlines(keepends=True), "\n\n"]
-    builder = building(monkeypatch, output, BuildError("could not build: returned a non-zero code: 1"))
+    chatter = [
+        "Step 7/9 : RUN install",
+        " ---> Running in 0123456789ab",
+        "Removing intermediate container 0123456789ab",
+    ]
+    whole = "\n".join([*lines, *chatter])
+    output = ["\x1b[91mli", *whole.removeprefix("li").splitlines(keepends=True), "\n\n"]
+    builder = building(
+        monkeypatch, output, BuildError("could not build: The command '/bin/sh -c install' returned code 1")
+    )
     with pytest.raises(BuildError) as caught:
         ensure(builder.fake.client, ROOT, RECIPE, silent)
     first, _, *last, where = str(caught.value).splitlines()
-    assert first == "could not build: returned a non-zero code: 1"
+    assert first == "could not build: a command returned code 1"
     assert last == [f"  {line}" for line in lines[-20:]]
     log = Path(where.removeprefix("full log: "))
-    assert log.read_text().splitlines() == [*lines, first]
+    assert log.read_text().startswith(f"{whole}\ncould not build: The command")
     assert builder.fake.removed == ["left-1"]
 
 
@@ -311,6 +321,25 @@ def test_ctrl_c_while_a_line_is_shown_ends_the_build_before_it_is_cleared_up(mon
     with pytest.raises(KeyboardInterrupt):
         ensure(builder.fake.client, ROOT, RECIPE, interrupt)
     assert closed_when_removing == [1]
+
+
+def test_a_second_build_on_this_machine_waits_and_then_finds_it_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, [])
+    waiting = threading.Event()
+    told: list[str] = []
+
+    def note(line: str) -> None:
+        told.append(line)
+        waiting.set()
+
+    with ThreadPoolExecutor() as pool:
+        with images._one_at_a_time(silent):
+            second = pool.submit(ensure, builder.fake.client, ROOT, RECIPE, note)
+            assert waiting.wait(60)
+            builder.fake.images.append(on_engine(plan(ROOT, RECIPE, OTHER)))
+        assert second.result(60).name == plan(ROOT, RECIPE, OTHER).reference
+    assert told == ["waiting for another build on this machine to end"]
+    assert builder.tags == []
 
 
 def test_leftovers_that_the_engine_still_holds_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
