@@ -1,0 +1,44 @@
+"""The noxfile, read by nox itself in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MANIFEST, Checkout
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def listing(checkout: Checkout) -> str:
+    (checkout.root / "noxfile.py").write_text((ROOT / "noxfile.py").read_text())
+    checkout.write()
+    checkout.write(MANIFEST.replace("title: A", "title: \"It's 50 % too much: a"), name="quoted")
+    (checkout.root / "cases" / "draft").mkdir()
+    command = [sys.executable, "-m", "nox", "--list"]
+    return subprocess.run(command, cwd=checkout.root, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_case_is_a_session_with_its_title(listing: str) -> None:
+    assert "- case-tiny -> A sum in bfloat16 loses its small terms" in listing
+    assert "- case-quoted -> It's 50 % too much: a sum" in listing
+
+
+def test_a_directory_without_a_manifest_is_none(listing: str) -> None:
+    assert "draft" not in listing
+
+
+def test_cases_do_not_run_by_default(listing: str) -> None:
+    assert "* case-" not in listing
+    for session in ("lint", "check", "tests"):
+        assert f"* {session} " in listing
+
+
+def test_an_empty_corpus_lists_too(checkout: Checkout) -> None:
+    (checkout.root / "noxfile.py").write_text((ROOT / "noxfile.py").read_text())
+    (checkout.root / "cases").mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "nox", "--list"]
+    done = subprocess.run(command, cwd=checkout.root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
