@@ -127,10 +127,10 @@ def find(root: Path, id: str, images: Collection[str]) -> Case:  # noqa: A002
 
 def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
     """Raises UsageError with the nearest names where there is no such case."""
-    known = discover(root)
-    if id not in known:
-        raise UsageError(f"no case {id!r}{_nearest(id, known)}")
-    return root / "cases" / id / MANIFEST
+    path = root / "cases" / id / MANIFEST
+    if path.parent.parent != root / "cases" or id == ".." or not path.is_file():
+        raise UsageError(f"no case {id!r}{_nearest(id, discover(root))}")
+    return path
 
 
 def schema_text() -> str:

@@ -12,13 +12,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.case import Case, discover, find, known_images, load, schema_text, write_schema
+from runner import case
+from runner.case import SCHEMA, Case, discover, find, known_images, load, schema_text, write_schema
 from runner.document import read
 from runner.errors import ManifestError, UsageError
 from runner.evidence import Grade, Variant
 from runner.manifest import pin
 from tests.conftest import IMAGES, MANIFEST, Checkout
 
+ROOT = Path(__file__).parents[1]
 Change = Callable[[str, str], str]
 
 
@@ -137,11 +139,18 @@ class TestFinding:
         with pytest.raises(UsageError, match=r"^no case 'tinny'; did you mean tiny\?$"):
             find(checkout.root, "tinny", IMAGES)
 
-    @pytest.mark.parametrize("name", ["../tiny", "", ".", "tiny/"])
+    @pytest.mark.parametrize("name", ["../tiny", "", ".", "..", "tiny/locks", "/", "../cases/tiny"])
     def test_only_names_are_ids(self, checkout: Checkout, name: str) -> None:
         checkout.write()
         with pytest.raises(UsageError, match="no case"):
             find(checkout.root, name, IMAGES)
+
+    def test_one_case_is_found_without_looking_at_all(
+        self, checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkout.write()
+        monkeypatch.delattr(case, "discover")
+        assert find(checkout.root, "tiny", IMAGES).id == "tiny"
 
     def test_known_images(self, checkout: Checkout) -> None:
         (checkout.root / "images" / "without-dockerfile").mkdir()
@@ -567,6 +576,13 @@ class TestSchema:
     )
     def test_refuses_bad_manifests(self, change: Change, old: str, new: str) -> None:
         assert not self.valid(change(old, new))
+
+    @pytest.mark.parametrize("name", discover(ROOT))
+    def test_takes_the_cases_of_this_repository(self, name: str) -> None:
+        assert self.valid((ROOT / "cases" / name / "case.yaml").read_text())
+
+    def test_is_up_to_date_in_this_repository(self) -> None:
+        assert (ROOT / SCHEMA).read_text() == schema_text()
 
     def test_describes_every_key(self) -> None:
         models = [self.SCHEMA, *self.SCHEMA["$defs"].values()]
