@@ -3,6 +3,10 @@
 cuda_errors.tsv was read from the libraries themselves: cudaGetErrorName and cudaGetErrorString of libcudart 11.8, 12.1,
 12.9 and 13.5 for every code, and the driver's names for the same codes from cuda.h of those releases. A text that
 differs between releases has a row for each wording.
+
+The libraries on top have statuses of their own, kept under their own names: CUBLAS_STATUS_ALLOC_FAILED,
+CUDNN_STATUS_EXECUTION_FAILED, ncclInvalidUsage. A text that names both, as NCCL's do for "unhandled cuda error", is
+about the CUDA error. NCCL's texts are those of ncclGetErrorString in 2.28.9, with or without the advice in brackets.
 """
 
 import csv
@@ -35,7 +39,9 @@ _BY_WORDING = {
     for wording in (error.name, error.driver, error.text)
 }
 NAMES = frozenset(error.name for error in CUDA_ERRORS)
-"""Every name that an expectation's `cuda_error` may have."""
+"""Runtime names. An expectation's `cuda_error` has one of these, or the name of a library's status."""
+
+_MEANINGS = {error.name: error.text for error in CUDA_ERRORS}
 
 _TELLING_WORDS = 5
 _INTRODUCTION_LENGTH = 120
@@ -44,15 +50,65 @@ _TEXTS = sorted((error.text for error in CUDA_ERRORS), key=len, reverse=True)
 _ANY = re.compile(rf"\b(?:cudaError|CUDA_ERROR_)\w+|{'|'.join(map(re.escape, _TEXTS))}")
 
 
+_STATUS = r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND)_STATUS_(?!SUCCESS\b)[A-Z][A-Z0-9_]*"
+_CUFFT = r"CUFFT_(?:INVALID_[A-Z_]+|ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED|NOT_SUPPORTED|NO_WORKSPACE)"
+_NCCL = r"nccl(?:UnhandledCudaError|SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError)"
+_LIBRARY_STATUS = re.compile(rf"{_STATUS}|{_CUFFT}|{_NCCL}")
+
+_NCCL_TEXTS = {
+    "unhandled cuda error": "ncclUnhandledCudaError",
+    "unhandled system error": "ncclSystemError",
+    "internal error - please report this issue to the NCCL developers": "ncclInternalError",
+    "invalid argument (run with NCCL_DEBUG": "ncclInvalidArgument",
+    "invalid usage (run with NCCL_DEBUG": "ncclInvalidUsage",
+    "remote process exited or there was a network error": "ncclRemoteError",
+}
+_ANY_STATUS = re.compile(rf"\b(?:{_LIBRARY_STATUS.pattern})\b|{'|'.join(map(re.escape, _NCCL_TEXTS))}")
+
+_ASSERTION = re.compile(
+    r"^(?P<place>\S+:\d+): (?P<function>.*): block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] "
+    r"Assertion `(?P<condition>.*)` failed\.\s*$",
+    re.MULTILINE,
+)
+
+
+class Assertion(NamedTuple):
+    """A device-side assertion that did not hold: "file:line", the function as its compiler names it, the condition."""
+
+    place: str
+    function: str
+    condition: str
+
+
 def find(text: str) -> str | None:
-    """Runtime name of the first CUDA error in a text."""
-    return next(_found(text), None)
+    """Name of the first CUDA error in a text; of the first library's status where it names none."""
+    return next(_found(text), None) or next(_statuses(text), None)
 
 
 def find_last(text: str) -> str | None:
-    """Runtime name of the last CUDA error in a text."""
-    *_, last = [None, *_found(text)]
+    """Name of the last CUDA error in a text; of the last library's status where it names none."""
+    *_, last = [None, *_statuses(text), *_found(text)]
     return last
+
+
+def find_assertion(text: str) -> Assertion | None:
+    """The first device-side assertion that the CUDA runtime printed as one that does not hold."""
+    match = _ASSERTION.search(text)
+    return Assertion(match["place"], match["function"], match["condition"]) if match else None
+
+
+def is_library_status(name: str) -> bool:
+    """Whether this is the status of a library on top of CUDA, which may be the mere consequence of a fault."""
+    return _LIBRARY_STATUS.fullmatch(name) is not None
+
+
+def meaning(name: str) -> str | None:
+    """The runtime's text for an error, such as "an illegal memory access was encountered"; None for a library's."""
+    return _MEANINGS.get(name)
+
+
+def _statuses(text: str) -> Iterator[str]:
+    return (_NCCL_TEXTS.get(match[0], match[0]) for match in _ANY_STATUS.finditer(text))
 
 
 def _found(text: str) -> Iterator[str]:

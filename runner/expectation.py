@@ -170,7 +170,9 @@ def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> s
     if raised:
         texts = [raised.message, *reversed(raised.causes), *texts]
         return next(filter(None, map(cuda_errors.find, texts)), None)
-    return next(filter(None, map(cuda_errors.find, texts)), None) or cuda_errors.find_last(f"{stdout}\n{stderr}")
+    printed = f"{stdout}\n{stderr}"
+    asserted = "cudaErrorAssert" if cuda_errors.find_assertion(printed) else None
+    return next(filter(None, map(cuda_errors.find, texts)), None) or cuda_errors.find_last(printed) or asserted
 
 
 def _figures(stdout: str) -> tuple[dict[str, float], list[str]]:

@@ -6,6 +6,7 @@ Rules that look at several values at once are in `runner.rules`. Validation take
 import re
 import signal as signals
 import warnings
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
+from runner import cuda_errors
 from runner.bounds import PATTERN as BOUND
 from runner.bounds import Bound
 from runner.evidence import Grade
@@ -35,7 +37,10 @@ NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
 VARIABLE_PATTERN = "^[A-Za-z_][A-Za-z0-9_]*$"
 EXCEPTION_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
-CUDA_ERROR_PATTERN = "^cudaError[A-Z][A-Za-z0-9]*$"
+CUDA_ERROR_PATTERN = (
+    "^(cudaError[A-Z][A-Za-z0-9]*|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND)_STATUS_[A-Z0-9_]+"
+    "|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
+)
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 
 PATTERN_WORDS = {
@@ -43,7 +48,8 @@ PATTERN_WORDS = {
     FIGURE_PATTERN: "is no name of a figure; it begins with a letter and goes on with letters, digits and _ . -",
     VARIABLE_PATTERN: "is no name of an environment variable",
     EXCEPTION_PATTERN: "is no exception type; write it as the traceback has it, such as torch.OutOfMemoryError",
-    CUDA_ERROR_PATTERN: "is no CUDA error; write its runtime name, such as cudaErrorIllegalAddress",
+    CUDA_ERROR_PATTERN: "is no CUDA error; write its runtime name, such as cudaErrorIllegalAddress, or a "
+    "library's status, such as CUBLAS_STATUS_ALLOC_FAILED or ncclInvalidUsage",
     PYTHON_PATTERN: "is no minor version of Python; write one such as '3.11'",
 }
 
@@ -181,6 +187,13 @@ def _link(value: str) -> str:
     return value
 
 
+def _cuda_error(value: str) -> str:
+    if value not in cuda_errors.NAMES and not cuda_errors.is_library_status(value):
+        near = get_close_matches(value, cuda_errors.NAMES, n=1)
+        raise ValueError(f"{value} is no error of CUDA" + (f"; did you mean {near[0]}?" if near else ""))
+    return value
+
+
 def _one_line(value: str) -> str:
     if not value.strip() or "\n" in value.strip():
         raise ValueError("must be one line of text")
@@ -243,8 +256,11 @@ class Expectation(Model):
         description="Regular expression (Python's), searched in the exception's text where `exception` is declared, "
         "otherwise in stdout and stderr. In single quotes YAML leaves backslashes alone.",
     )
-    cuda_error: Annotated[str, Field(pattern=CUDA_ERROR_PATTERN)] | None = Field(
-        None, description="CUDA error by its runtime name, such as cudaErrorIllegalAddress."
+    cuda_error: Annotated[str, Field(pattern=CUDA_ERROR_PATTERN), AfterValidator(_cuda_error)] | None = Field(
+        None,
+        description="CUDA error by its runtime name, such as cudaErrorIllegalAddress (a device-side assert is "
+        "cudaErrorAssert), however it arrives: exception, abort, printed. Where only a library's status says what is "
+        "wrong, that: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_EXECUTION_FAILED, ncclInvalidUsage.",
     )
     figures: Annotated[dict[FigureName, BoundField], BeforeValidator(_none_is_empty)] = Field(
         default_factory=dict,

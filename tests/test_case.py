@@ -299,6 +299,16 @@ WRONG = [
         "cuda_error: '700'",
         "24: repro.expect.cuda_error: '700' is no CUDA error; write its",
     ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "cuda_error: cudaErrorIllegalAdress",
+        "24: repro.expect.cuda_error: cudaErrorIllegalAdress is no error of CUDA; did you mean cudaErrorIllegalA",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "cuda_error: CUBLAS_STATUS_SUCCESS",
+        "24: repro.expect.cuda_error: CUBLAS_STATUS_SUCCESS is no error of CUDA",
+    ),
     ('figures: {rel_err: "> 1e-2"}', "exception: 'A: b'", "24: repro.expect.exception: 'A: b' is no exception type"),
     (
         'figures: {rel_err: "> 1e-2"}',
