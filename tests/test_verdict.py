@@ -194,7 +194,16 @@ def test_rates_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("p", "alpha", "n"), [(0.5, 0.125, 3), (0.5, 0.05, 5), (0.1, 0.05, 29), (1.0, 0.05, 1), (0.001, 0.01, 4603)]
+    ("p", "alpha", "n"),
+    [
+        (0.5, 0.125, 3),
+        (0.1, 0.729, 3),
+        (0.3, 0.2401, 4),
+        (0.5, 0.05, 5),
+        (0.1, 0.05, 29),
+        (1.0, 0.05, 1),
+        (0.001, 0.01, 4603),
+    ],
 )
 def test_clean_trials_needed(p: float, alpha: float, n: int) -> None:
     assert clean_trials_needed(p, alpha) == n
