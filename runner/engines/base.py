@@ -50,7 +50,8 @@ class Limits:
 class TrialRequest:
     """One fresh process: `arguments` go to the environment's Python, which starts in a directory that holds `files`.
 
-    `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them. `keep` leaves what
+    `wrapper` is a command that is put in front of that Python, as `env X=1` would be; the end of a wrapped trial is the
+    end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them. `keep` leaves what
     the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept` says where it is.
     """
 
@@ -60,6 +61,7 @@ class TrialRequest:
     variables: Mapping[str, str] = field(default_factory=dict)
     gpus: Sequence[int] = ()
     keep: bool = False
+    wrapper: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,7 +148,7 @@ class DockerEngine:
         container = self._client.containers.create(
             prepared.key,
             list(request.arguments),
-            entrypoint=[prepared.python],
+            entrypoint=[*request.wrapper, prepared.python],
             name=name,
             labels=self._labels(keep=request.keep),
             **container_options(request, payload=payload, gpu=self._gpu_part(prepared, request)),

@@ -161,7 +161,7 @@ def _base_prefix(environment: Path) -> str | None:
 def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[str, Any]:
     """What the supervisor is told, but for the file descriptors."""
     return {
-        "command": [prepared.python, *request.arguments],
+        "command": [*request.wrapper, prepared.python, *request.arguments],
         "directory": str(directory / "case"),
         "variables": _variables(directory, Path(prepared.python), request),
         "timeout_s": request.limits.timeout_s,

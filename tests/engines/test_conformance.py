@@ -104,6 +104,12 @@ def test_arguments_variables_and_files_reach_the_trial(bench: Bench) -> None:
     assert result.stdout == "['a b', '--c'] yes, 'so' 7 deep\n", result.stderr
 
 
+def test_a_wrapper_runs_in_front_of_python(bench: Bench) -> None:
+    script = "import os, sys; print(os.environ['WRAPPED'], sys.argv[1:]); sys.exit(3)"
+    result = bench.run(script, "a b", wrapper=["env", "WRAPPED=a b"])
+    assert (result.stdout, result.exit_status) == ("a b ['a b']\n", 3), result.stderr
+
+
 def test_tracebacks_name_the_case_directory(bench: Bench) -> None:
     result = bench.run("import os; print(os.getcwd()); raise ValueError('x')")
     assert result.stdout == "/case\n"
