@@ -161,9 +161,9 @@ def run_one(
         for reason in result.reasons:
             out.say(f"  {reason}")
         raise typer.Exit(result.verdict.exit_status)
-    page = publish(reports or top / "reports", result)
     for line in summary(result):
         out.say(line)
+    page = publish(reports or top / "reports", result)
     out.say(f"report: {shown(page)}")
     raise typer.Exit(result.verdict.exit_status)
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import CasebookError
+from runner.probes.findings import Finding, Summary, Tool
 
 SCHEMA_VERSION = 1
 
@@ -61,25 +62,113 @@ _EXIT_STATUS = {
 }
 
 
+class ProcessStack(Record):
+    """Where the threads of one process of a trial stood, told by one source; one process may have several of these.
+
+    `number` counts the trial's processes from 1, its first one; `parent` is such a number too. `rank` is what the
+    process's variable RANK says. "kernel" is no stack, but the kernel's word for what the process waits in.
+    """
+
+    number: int
+    parent: int | None = None
+    rank: int | None = None
+    command: str
+    source: Literal["faulthandler", "py-spy", "py-spy native", "kernel"]
+    text: str
+
+
 class Observation(Record):
     """What can be read off a trial's end and output, whatever was declared.
 
     `exception` is the qualified type of the exception that ended the process and `message` its text, both from its
     traceback on stderr; `causes` are the other exceptions of its chain as "Type: text", the oldest first.
     `cuda_error` is a runtime API name such as cudaErrorIllegalAddress. `figures` are the `name=value` lines of
-    stdout; a name printed twice with different values is in `contradicted` and in no figure.
+    stdout, `digests` the `name=sha256:ab12...` lines, `series` the `name[step]=value` lines as (step, value) in the
+    order of the steps, at most 500 of each; a name printed twice with different values is in `contradicted` only.
     """
 
     exit_status: int | None = None
     signal: str | None = None
     timed_out: bool = False
+    hung: bool = False
+    """The engine ended it, because nothing of it moved any more `hung_after_s` seconds after its start."""
+    hung_after_s: float | None = None
+    slow: bool = False
+    """It was seen to make progress until the time limit ended it."""
+    stacks: list[ProcessStack] = Field(default_factory=list)
+    """Of all its processes, taken before the engine ended it, where it was watched."""
     out_of_memory: bool = False
     exception: str | None = None
     message: str | None = None
     causes: list[str] = Field(default_factory=list)
     cuda_error: str | None = None
     figures: dict[str, float] = Field(default_factory=dict)
+    digests: dict[str, str] = Field(default_factory=dict)
+    series: dict[str, list[tuple[int, float]]] = Field(default_factory=dict)
     contradicted: list[str] = Field(default_factory=list)
+
+
+class Xid(Record):
+    """One fault that the NVIDIA driver wrote to the kernel log: its number, the rest of the line, and whose it was."""
+
+    number: int
+    pci: str
+    pid: int | None = None
+    process: str | None = None
+    text: str
+
+
+class SanitizerReport(Record):
+    """What one run under compute-sanitizer gave, alike findings together. `missing` says why there is no report.
+
+    Without a `summary` the tool did not come to its end, and that it found nothing says nothing. `declared` is the
+    position in `findings` of the one that the expectation names. `version` is the tool's own word for it.
+    """
+
+    tool: Tool
+    version: str | None = None
+    findings: list[Finding] = Field(default_factory=list)
+    summary: Summary | None = None
+    declared: int | None = None
+    missing: str | None = None
+
+
+class SourceLine(Record):
+    """A line of one of the case's own files, as a traceback has it; `text` is the statement's first line."""
+
+    file: str
+    line: int
+    function: str | None = None
+    text: str | None = None
+
+
+class SanitizerProbe(Record):
+    """repro under one tool of compute-sanitizer. `note` says why it gave nothing."""
+
+    probe: Literal["sanitizer"] = "sanitizer"
+    report: SanitizerReport
+    note: str | None = None
+    duration_s: float = 0.0
+    stdout: str = ""
+    stderr: str = ""
+
+
+class LaunchBlockingProbe(Record):
+    """repro with CUDA_LAUNCH_BLOCKING=1: each launch waits for its kernel, so errors surface where they are made.
+
+    `surfaced` is where `error` showed in an ordinary trial. `seen` is how the probe ended, `launched` where its own
+    error showed; None where no traceback of the case's own files tells. `note` says why it gave nothing.
+    """
+
+    probe: Literal["launch-blocking"] = "launch-blocking"
+    error: str
+    surfaced: SourceLine | None = None
+    launched: SourceLine | None = None
+    seen: Observation | None = None
+    note: str | None = None
+    duration_s: float = 0.0
+    stdout: str = ""
+    stderr: str = ""
 
 
 class Trial(Record):
@@ -90,10 +179,21 @@ class Trial(Record):
     outcome: Outcome
     mismatches: list[str] = Field(default_factory=list)
     infra: str | None = None
+    growth: float | None = None
+    """Of the series whose growth the expectation bounds, per step after warm-up."""
     observation: Observation
     duration_s: float
     stdout: str
     stderr: str
+    sanitizer: SanitizerReport | None = None
+    """Only of a trial under compute-sanitizer, which is judged by what the tool found."""
+    xids: list[Xid] = Field(default_factory=list)
+    """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
+
+    @property
+    def instrument(self) -> Tool | None:
+        """The tool of compute-sanitizer that it ran under."""
+        return self.sanitizer.tool if self.sanitizer else None
 
 
 class Interval(NamedTuple):
@@ -102,13 +202,31 @@ class Interval(NamedTuple):
 
 
 class Rate(Record):
-    """k of n trials as expected, with the 95 % Wilson interval. `infra` trials are counted apart, not in n."""
+    """k of n trials as expected, with the 95 % Wilson interval. `infra` trials are counted apart, not in n.
+
+    Where outputs must differ, k counts those that differ from the commonest one; where they must not, those like it.
+    """
 
     k: int
     n: int
     infra: int = 0
     low: float
     high: float
+
+
+class Demand(Record):
+    """What was asked of the trials of a failure that does not come every time, or of outputs that differ.
+
+    `rate` is the declared bound, `differs` the digests; `most` trials of repro were allowed. `clean` trials of fixed
+    followed from the lower end of repro's interval and `alpha`, of `allowed` ones; None where repro had decided.
+    """
+
+    rate: str | None = None
+    differs: list[str] = Field(default_factory=list)
+    alpha: float
+    most: int
+    clean: int | None = None
+    allowed: int
 
 
 class Gpu(Record):
@@ -220,7 +338,14 @@ class Evidence(Record):
     reasons: list[str]
     """Why this verdict, in sentences for a person; the first is the report's first line."""
     rates: dict[Variant, Rate] = Field(default_factory=dict)
+    demand: Demand | None = None
     trials: list[Trial] = Field(default_factory=list)
+    sanitized: list[Trial] = Field(default_factory=list)
+    """Trials under compute-sanitizer, where the case declares a finding: counted apart from `trials`, see `rates`."""
+    probes: list[Annotated[SanitizerProbe | LaunchBlockingProbe, Field(discriminator="probe")]] = Field(
+        default_factory=list
+    )
+    """Instrumented runs of repro after the verdict. They explain it, and never decide it."""
     started: datetime
     durations: Durations
     command: str
@@ -251,8 +376,12 @@ class Evidence(Record):
 
 
 def evidence_path(reports: Path, evidence: Evidence) -> Path:
-    """Where the evidence of this case, environment, engine and device lies; a later run of the same replaces it."""
-    name = ".".join(map(slug, (evidence.environment.name, evidence.engine.name, evidence.device)))
+    """Where the evidence of this case, environment, engine and device lies; a later run of the same replaces it.
+
+    A run in an environment that drifted never replaces one in the locked environment.
+    """
+    parts = [evidence.environment.name, evidence.engine.name, evidence.device]
+    name = ".".join(map(slug, [*parts, *(["drifted"] if evidence.environment.drift else [])]))
     return reports / "evidence" / slug(evidence.case.id) / f"{name}.json"
 
 

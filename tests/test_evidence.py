@@ -62,6 +62,11 @@ def test_where_evidence_lies() -> None:
     assert evidence_path(reports, simulated()) == directory / "front-end.venv.cpu.json"
 
 
+def test_a_run_that_drifted_does_not_replace_an_exact_one() -> None:
+    drifted = evidence().environment.model_copy(update={"drift": ["torch: 2.2.2 locked, 2.11.0 found"]})
+    assert evidence_path(Path(), evidence(environment=drifted)).name == "upstream.docker.nvidia-h200.drifted.json"
+
+
 def test_a_device_of_any_name_stays_a_file_name() -> None:
     attestation = evidence().environment.attestation
     assert attestation is not None
