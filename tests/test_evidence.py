@@ -59,7 +59,7 @@ def test_where_evidence_lies() -> None:
     reports = Path("reports")
     directory = reports / "evidence" / "rwkv6-backward"
     assert evidence_path(reports, evidence()) == directory / "upstream.docker.nvidia-h200.json"
-    assert evidence_path(reports, simulated()) == directory / "front-end.venv.cpu.json"
+    assert evidence_path(reports, simulated()) == directory / "front-end.venv.cpu.drifted.json"
 
 
 def test_a_run_that_drifted_does_not_replace_an_exact_one() -> None:
