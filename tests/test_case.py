@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner import case
-from runner.case import SCHEMA, Case, discover, find, known_images, load, schema_text, write_schema
+from runner.bounds import Bound
+from runner.case import SCHEMA, Case, Expectation, discover, find, known_images, load, schema_text, write_schema
 from runner.document import read
 from runner.errors import ManifestError, UsageError
 from runner.evidence import Grade, Variant
@@ -165,7 +166,7 @@ WRONG = [
         "    grad: simulated",
         "19: environments.interpreter.grad: unknown key; did you mean grade?",
     ),
-    ('figures: {rel_err: "> 1e-2"}', "mesage: x", "24: repro.expect.mesage: unknown key; did you mean message?"),
+    ('figures: {rel_err: "> 1e-2"}', "mesage: x", "24: repro.expect.mesage: unknown key; did you mean message"),
     ("title: A sum in bfloat16 loses its small terms\n", "", "2: title: key is missing"),
     ("    image: cuda13\n", "", "11: environments.current.image: key is missing"),
     ("timeout: 2m", "id: tiny", "28: id: key is there twice; keep one"),
@@ -460,6 +461,15 @@ def test_windows_line_ends_and_a_byte_order_mark(checkout: Checkout) -> None:
 def test_a_problem_quotes_only_so_much(checkout: Checkout, change: Change) -> None:
     found = problems(checkout, change("timeout: 2m", f"timeout: {'ever ' * 10_000}"))
     assert len(found[0]) < 500
+
+
+def test_a_regex_that_no_machine_can_read(checkout: Checkout, change: Change) -> None:
+    found = problems(checkout, change('figures: {rel_err: "> 1e-2"}', f"message: '{'(' * 9000}{')' * 9000}'"))
+    assert [each.split(": ")[:3] for each in found] == [["24", "repro.expect.message", "is no regular expression"]]
+
+
+def test_an_expectation_can_be_made_of_bounds_already_read() -> None:
+    assert Expectation(figures={"a": Bound.parse("< 1")}) == Expectation.model_validate({"figures": {"a": "< 1"}})
 
 
 @pytest.mark.parametrize("content", [MANIFEST[:cut] for cut in range(0, MANIFEST.index("timeout"), 7)])
