@@ -144,7 +144,7 @@ class DockerEngine:
                     self._discard(name)
 
     def _run(self, name: str, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        payload = self._payload(prepared, request)
+        payload = self._payload(name, prepared, request)
         container = self._client.containers.create(
             prepared.key,
             list(request.arguments),
@@ -178,15 +178,19 @@ class DockerEngine:
         labels = {f"{LABEL}.run": self._id, f"{LABEL}.owner": str(Owner.current())}
         return labels | {f"{LABEL}.keep": "yes"} if keep else labels
 
-    def _payload(self, prepared: Prepared, request: TrialRequest) -> str:
-        """Name of a volume that holds the request's files: one for each distinct set of files in a run."""
-        key = _digest(request.files) + ("-keep" if request.keep else "")
-        if key not in self._payloads:
-            volume = f"casebook-{self._id}-{key[:12]}{'-keep' if request.keep else ''}"
-            self._client.volumes.create(volume, labels=self._labels(keep=request.keep))
-            self._fill(volume, prepared, request.files)
-            self._payloads[key] = volume
-        return self._payloads[key]
+    def _payload(self, name: str, prepared: Prepared, request: TrialRequest) -> str:
+        """A volume that holds the request's files: one for each distinct set of files, but a kept trial has its own."""
+        if request.keep:
+            return self._new_volume(name, prepared, request)
+        digest = _digest(request.files)
+        if digest not in self._payloads:
+            self._payloads[digest] = self._new_volume(f"casebook-{self._id}-{digest[:12]}", prepared, request)
+        return self._payloads[digest]
+
+    def _new_volume(self, name: str, prepared: Prepared, request: TrialRequest) -> str:
+        self._client.volumes.create(name, labels=self._labels(keep=request.keep))
+        self._fill(name, prepared, request.files)
+        return name
 
     def _fill(self, volume: str, prepared: Prepared, files: Mapping[str, bytes]) -> None:
         """A volume is written through a container, which is never started."""
@@ -250,7 +254,7 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return total.hexdigest()
 
 
-def _archive(files: Mapping[str, bytes]) -> bytes:
+def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
     """A tar archive in which everything is root's and may be read by all."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -261,7 +265,7 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             archive.addfile(entry)
         for name, content in sorted(files.items()):
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o644
+            entry.size, entry.mode = len(content), mode
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
@@ -296,7 +300,8 @@ def _state(container: Container) -> _State:
     container.reload()
     state = container.attrs["State"]
     begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
-    return _State(state["ExitCode"], bool(state["OOMKilled"]), (ended - begun).total_seconds())
+    lasted = max(0.0, (ended - begun).total_seconds())  # a very short one may end before the engine notes its start
+    return _State(state["ExitCode"], bool(state["OOMKilled"]), lasted)
 
 
 def _kill(container: Container) -> bool:
@@ -320,7 +325,8 @@ def _result(state: _State, output: _Output, *, timed_out: bool, kept: str | None
         signal=signal,
         timed_out=timed_out,
         out_of_memory=state.out_of_memory,
-        kept=f"container {kept} (again: docker start -a {kept}; remove: docker rm -v {kept})" if kept else None,
+        kept=kept
+        and f"container {kept} (again: docker start -a {kept}; away: docker rm {kept}; docker volume rm {kept})",
     )
 
 

@@ -3,7 +3,10 @@
 Callers elsewhere take `DockerClient` and the helpers from here, and wrap what they call on a client in `speaking`.
 """
 
+import inspect
 import os
+import traceback
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any, cast
@@ -55,9 +58,19 @@ def connect(timeout_s: int = 60) -> DockerClient:
         client = DockerClient.from_env(timeout=timeout_s, use_ssh_client=True)
         client.ping()
     except _GONE as error:
+        _drop_frames(error)
         at = os.environ.get("DOCKER_HOST", "its usual place (DOCKER_HOST is not set)")
         raise EngineError(f"no Docker engine answers at {at}: {_line(error)}") from error
     return client
+
+
+def _drop_frames(error: BaseException | None) -> None:
+    """The SDK leaves open sockets in tracebacks; nobody should be warned of them later, somewhere else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__
 
 
 @contextmanager
@@ -71,6 +84,7 @@ def speaking(doing: str) -> Iterator[None]:
     except CasebookError:
         raise
     except _GONE as error:
+        _drop_frames(error)
         raise _failure(f"could not {doing}", error) from error
 
 
@@ -200,8 +214,9 @@ def build(
             forcerm=True,
             decode=True,
         )
-        for chunk in stream:
-            yield from _output(tag, cast("dict[str, Any]", chunk))
+        with inspect.getgeneratorlocals(stream)["response"]:
+            for chunk in stream:
+                yield from _output(tag, cast("dict[str, Any]", chunk))
 
 
 def _output(tag: str, chunk: Mapping[str, Any]) -> Iterator[str]:
