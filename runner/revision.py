@@ -1,0 +1,23 @@
+"""Which runner this is: its version and, in a checkout, the git revision."""
+
+import subprocess
+from pathlib import Path
+
+from runner import __version__
+
+
+def describe(checkout: Path) -> str:
+    """ "0.1.0 (1a2b3c4d5e6f)", with "+changes" where tracked files of the runner differ from it; else "0.1.0"."""
+    revision = _git(checkout, "rev-parse", "--short=12", "HEAD")
+    if not revision:
+        return __version__
+    changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "runner")
+    return f"{__version__} ({revision}{'+changes' if changed else ''})"
+
+
+def _git(checkout: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
