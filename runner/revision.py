@@ -7,7 +7,7 @@ from runner import __version__
 
 
 def describe(checkout: Path) -> str:
-    """ "0.1.0 (1a2b3c4d5e6f)", with "+changes" where tracked files of the runner differ from it; else "0.1.0"."""
+    """Such as "0.1.0 (1a2b3c4d5e6f)", with "+changes" where the runner differs from that; elsewhere "0.1.0"."""
     revision = _git(checkout, "rev-parse", "--short=12", "HEAD")
     if not revision:
         return __version__
