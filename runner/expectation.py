@@ -1,6 +1,5 @@
 """Does a trial match what was declared? Pure: results and declarations in, outcomes out."""
 
-import math
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,12 +8,11 @@ from runner import cuda_errors, infra, tracebacks
 from runner.case import Expectation
 from runner.engines.base import TrialResult
 from runner.evidence import Observation, Outcome
+from runner.growth import after_warm_up, growth
+from runner.manifest import Growth
+from runner.printed import read
 from runner.text import one_line, without_escapes
 
-_FIGURE = re.compile(
-    r"([a-z_][a-z0-9_.-]*)=([-+]?(?:nan|inf|infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?))\r?", re.IGNORECASE
-)
-_CUT = re.compile(r"\[\.\.\. [0-9]+ bytes cut here \.\.\.\]")
 _AFTER_UNCAUGHT = {1, 120, None}
 """What Python exits with after an uncaught exception: 120 where flushing stdout fails too, None under a signal."""
 
@@ -31,7 +29,7 @@ def observe(result: TrialResult) -> Observation:
     """Read off a result all that an expectation can name, whatever was declared."""
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
     raised = tracebacks.last_raised(stderr) if result.exit_status in _AFTER_UNCAUGHT else None
-    figures, contradicted = _figures(stdout)
+    printed = read(stdout)
     return Observation(
         exit_status=result.exit_status,
         signal=result.signal,
@@ -41,8 +39,10 @@ def observe(result: TrialResult) -> Observation:
         message=raised.message if raised else None,
         causes=list(raised.causes) if raised else [],
         cuda_error=_cuda_error(stdout, stderr, raised),
-        figures=figures,
-        contradicted=contradicted,
+        figures=printed.figures,
+        digests=printed.digests,
+        series=printed.series,
+        contradicted=printed.contradicted,
     )
 
 
@@ -70,7 +70,17 @@ def lines(expectation: Expectation) -> list[str]:
         "CUDA error": expectation.cuda_error,
     }
     declared = [f"{aspect}: {value}" for aspect, value in named.items() if value is not None]
-    return declared + [f"figure {name}: {bound}" for name, bound in expectation.figures.items()]
+    declared += [f"figure {name}: {bound}" for name, bound in expectation.figures.items()]
+    declared += [f"digest {name}: differs between runs" for name in expectation.differs]
+    declared += [f"digest {name}: the same in every run" for name in expectation.same]
+    if expectation.growth:
+        declared.append(_growth_line(expectation.growth))
+    return declared + ([f"rate: {expectation.rate}"] if expectation.rate else [])
+
+
+def _growth_line(declared: Growth) -> str:
+    left_out = f", the first {declared.warm_up} left out" if declared.warm_up else ""
+    return f"growth {declared.series}: {declared.per_step} per step over {declared.steps} steps or more{left_out}"
 
 
 def failed(seen: Observation) -> bool:
@@ -119,6 +129,13 @@ def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -
     yield from _wrong_message(expected, seen, result)
     if expected.cuda_error and seen.cuda_error != expected.cuda_error:
         yield f"CUDA error: expected {expected.cuda_error}, saw {seen.cuda_error or 'none'}"
+    yield from _wrong_figures(expected, seen)
+    yield from _wrong_digests(expected, seen)
+    if expected.growth:
+        yield from _wrong_growth(expected.growth, seen)
+
+
+def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
     for name, bound in expected.figures.items():
         if name in seen.contradicted:
             yield f"figure {name}: expected {bound}, was printed with different values"
@@ -126,6 +143,28 @@ def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -
             yield f"figure {name}: expected {bound}, was not printed"
         elif not bound.holds(seen.figures[name]):
             yield f"figure {name}: expected {bound}, saw {seen.figures[name]!r}"
+
+
+def _wrong_digests(expected: Expectation, seen: Observation) -> Iterator[str]:
+    """One trial can only print them or not; whether they differ is seen over all trials."""
+    for name in dict.fromkeys([*expected.differs, *expected.same]):
+        if name in seen.contradicted:
+            yield f"digest {name}: was printed with different values"
+        elif name not in seen.digests:
+            yield f"digest {name}: was not printed"
+
+
+def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
+    declared = f"growth {expected.series}: expected {expected.per_step} per step"
+    if expected.series in seen.contradicted:
+        yield f"{declared}, was printed with different values"
+        return
+    per_step = growth(expected, seen)
+    if per_step is None:
+        there = len(after_warm_up(expected, seen.series.get(expected.series, [])))
+        yield f"{declared}, saw {there} steps after warm-up where {expected.steps} are needed"
+    elif not expected.per_step.holds(per_step):
+        yield f"{declared}, saw {per_step:.6g}"
 
 
 def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:
@@ -173,26 +212,3 @@ def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> s
     printed = f"{stdout}\n{stderr}"
     asserted = "cudaErrorAssert" if cuda_errors.find_assertion(printed) else None
     return next(filter(None, map(cuda_errors.find, texts)), None) or cuda_errors.find_last(printed) or asserted
-
-
-def _figures(stdout: str) -> tuple[dict[str, float], list[str]]:
-    """Lines that are exactly name=value, and the names that came with different values.
-
-    The lines at either side of a cut are left out: the half of a number is a number too.
-    """
-    figures: dict[str, float] = {}
-    contradicted: dict[str, None] = {}
-    lines = stdout.split("\n")
-    beside_a_cut = {at + side for at, line in enumerate(lines) if _CUT.fullmatch(line) for side in (-1, 1)}
-    for at, line in enumerate(lines):
-        match = _FIGURE.fullmatch(line)
-        if match is None or at in beside_a_cut:
-            continue
-        name, value = match[1], float(match[2])
-        if not _same(figures.setdefault(name, value), value):
-            contradicted[name] = None
-    return {name: value for name, value in figures.items() if name not in contradicted}, list(contradicted)
-
-
-def _same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))

@@ -32,6 +32,7 @@ from runner import cuda_errors
 from runner.bounds import PATTERN as BOUND
 from runner.bounds import Bound
 from runner.evidence import Grade
+from runner.probes.findings import Kind, Tool
 
 NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
@@ -58,6 +59,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|h|m|s))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 
 
@@ -204,6 +206,27 @@ def _none_is_empty(value: Any) -> Any:
     return {} if value is None else value
 
 
+def _no_names(value: Any) -> Any:
+    return [] if value is None else value
+
+
+def _least_rate(value: Any) -> Bound:
+    if isinstance(value, Bound):
+        return value
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < float(match[1]) <= 1:
+        raise ValueError(f"{value!r} is no least rate; write the share of runs, above 0 and up to 1, as '>= 0.3'")
+    return Bound.parse(value)
+
+
+def _series_name(value: str) -> str:
+    if not re.fullmatch(FIGURE_PATTERN, value):
+        raise ValueError(
+            f"{value!r} is no name of a series; write device_bytes where the script prints device_bytes[STEP]=NUMBER"
+        )
+    return value
+
+
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=80)]
 Line = Annotated[str, AfterValidator(_one_line)]
 Link = Annotated[str, AfterValidator(_link)]
@@ -214,6 +237,12 @@ FigureName = Annotated[str, Field(pattern=FIGURE_PATTERN)]
 BoundField = Annotated[
     Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "pattern": BOUND, "examples": ["< 1e-5"]})
 ]
+LeastRate = Annotated[
+    Bound,
+    BeforeValidator(_least_rate),
+    WithJsonSchema({"type": "string", "pattern": f"^{_RATE.pattern}$", "examples": [">= 0.3"]}),
+]
+Digests = Annotated[list[FigureName], BeforeValidator(_no_names), Field(json_schema_extra={"type": ["array", "null"]})]
 Seconds = Annotated[
     Annotated[float, Field(gt=0, le=24 * 3600, allow_inf_nan=False)],
     BeforeValidator(_seconds),
@@ -230,6 +259,36 @@ class Model(BaseModel):
     """Base of all manifest parts: immutable, strict, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Growth(Model):
+    """A bound on what a series grows by per step."""
+
+    series: Annotated[str, AfterValidator(_series_name)] = Field(
+        description="Name of the series that the script prints as lines name[step]=value: device_bytes[3]=123456."
+    )
+    per_step: BoundField = Field(
+        description="Bound on the growth from one step to the next, in the series' unit: '> 1e6' bytes. It is the "
+        "median of the slopes between any two steps (Theil-Sen)."
+    )
+    warm_up: Annotated[int, Field(ge=0)] = Field(0, description="So many steps from the first on are left out.")
+    steps: Annotated[int, Field(ge=3)] = Field(
+        10, description="So many steps, or more, must have been printed after warm-up."
+    )
+
+
+class SanitizerFinding(Model):
+    """What one tool of compute-sanitizer finds in repro, and no longer in fixed. What is not named is not looked at."""
+
+    tool: Annotated[Tool, Field(strict=False)] = Field(
+        Tool.MEMCHECK, description="memcheck, racecheck, initcheck or synccheck."
+    )
+    kind: Annotated[Kind, Field(strict=False)] | None = Field(None, description="Kind of finding: out-of-bounds, race.")
+    access: Literal["read", "write", "atomic"] | None = Field(None, description="What the kernel did there.")
+    size: Annotated[int, Field(ge=1)] | None = Field(None, description="Bytes: of the access, or of a leak.")
+    kernel: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="The kernel's bare name, or any part of the full one with template and parameter lists."
+    )
 
 
 class Expectation(Model):
@@ -267,6 +326,27 @@ class Expectation(Model):
         description="Bounds on the numbers that the script prints as lines name=value: "
         "{rel_err: '< 1e-5', steps: '>= 3, < 8'}. All must hold; NaN satisfies none.",
         json_schema_extra={"type": ["object", "null"]},
+    )
+
+    rate: LeastRate | None = Field(
+        None,
+        description="For repro, where the failure does not come every time: the least share of runs that show it, "
+        "'>= 0.3'. The case's `trials` is then the most for repro; the clean runs that fixed must show follow from the "
+        "rate that was measured.",
+    )
+    growth: Growth | None = Field(None, description="Bound on the growth of a series, such as memory per step.")
+    differs: Digests = Field(
+        default_factory=list,
+        description="For repro: names of digests, printed as lines name=sha256:..., that differ between runs.",
+    )
+    same: Digests = Field(
+        default_factory=list, description="For fixed: names of digests that are the same in every run."
+    )
+
+    sanitizer: SanitizerFinding | None = Field(
+        None,
+        description="For repro: what compute-sanitizer finds there, in a trial of its own besides the ordinary ones: "
+        "{tool: memcheck, access: write, size: 4, kernel: kernel_backward}. The same tool must find nothing in fixed.",
     )
 
     def overridden_by(self, other: "Expectation") -> "Expectation":
@@ -348,8 +428,23 @@ class Manifest(Model):
     repro: VariantSpec = Field(description="repro.py: shows the failure.")
     fixed: VariantSpec = Field(description="fixed.py: the same with the fix; must prove that its check ran.")
     timeout: Seconds = Field(120.0, description="Time for one trial: '120s', '2m', '1h30m' or seconds.")
-    trials: Annotated[int, Field(ge=1, le=1000)] = Field(3, description="Trials of each variant.")
+    trials: Annotated[int, Field(ge=1, le=1000)] = Field(
+        3, description="Trials of each variant; where a rate is measured, the most for repro."
+    )
+    alpha: Annotated[float, Field(ge=0.01, le=0.2)] = Field(
+        0.01,
+        description="Where a rate is measured: the risk of taking a fix that fixes nothing for one that holds. Below "
+        "0.01 the 95 % interval that the number of runs rests on would not do.",
+    )
+    clean_trials: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        200, description="Where a rate is measured: the most trials of fixed that may follow from it."
+    )
     memory: Bytes = Field(16 * 2**30, description="Memory for one trial: '16GiB', '512MiB' or bytes.")
+    probes: list[Annotated[Tool, Field(strict=False)]] | None = Field(
+        None,
+        description="Tools of compute-sanitizer that look at repro after the verdict, where it runs on a GPU; [] for "
+        "none. Without it: memcheck, and racecheck for a race, initcheck for wrong-numbers and non-finite.",
+    )
 
 
 class _SchemaWriter(GenerateJsonSchema):

@@ -10,6 +10,7 @@ from runner.engines.base import Engine, EngineName, Limits, Recipe
 from runner.errors import MachineError, ManifestError, Problem
 from runner.evidence import Attestation, Variant, Verdict
 from runner.manifest import EnvironmentSpec
+from runner.rates import Terms, terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,12 @@ class Plan:
     @property
     def spec(self) -> EnvironmentSpec:
         return self.case.environment(self.environment)
+
+    @property
+    def terms(self) -> Terms:
+        """What the verdict asks of the trials."""
+        repro, fixed = (self.case.expectation(self.environment, variant) for variant in Variant)
+        return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
 
     def wanting(self, found: Attestation) -> str | None:
         """Why what the environment itself sees does not do: it may be less than what the host has."""

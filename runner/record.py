@@ -50,7 +50,7 @@ class Record:
 def evidence(record: Record, engine: Engine) -> Evidence:
     """Judge the trials, and put everything into one document."""
     plan = record.plan
-    decision = decide(record.trials, plan.trials)
+    decision = decide(record.trials, plan.terms)
     return Evidence(
         case=case_facts(plan.case, plan.environment),
         environment=_environment_facts(plan, record.places),
@@ -64,6 +64,7 @@ def evidence(record: Record, engine: Engine) -> Evidence:
         verdict=decision.verdict,
         reasons=list(decision.reasons),
         rates=decision.rates,
+        demand=decision.demand,
         trials=list(record.trials),
         started=record.started,
         durations=record.durations,

@@ -1,5 +1,6 @@
 """Rules that look at several values of a manifest at once. Pure, and careful: they judge whatever did parse."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,8 +11,10 @@ from pydantic import ValidationError
 from runner.document import Location
 from runner.evidence import Variant
 from runner.manifest import Expectation, pin
+from runner.rates import trials_to_refute
 
 _FAILURES = ("exception", "signal", "cuda_error")
+_ANY_FINDING = ("kind", "access", "kernel")
 
 
 class Breach(NamedTuple):
@@ -40,10 +43,15 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
     written = dict(_written(data))
     for location, expectation in written.items():
         yield from _contradiction(location, expectation)
+        yield from _other_variant(location, expectation)
         if Variant.FIXED in location:
             yield from _fixed_fails(location, expectation)
+        yield from _sanitizer(location, expectation)
+    yield from _sanitized_without_gpu(data, written)
     for name in _environments(data) or ("",):
-        yield from _judge(*(_merged(data, written, name, variant) for variant in Variant))
+        merged = [_merged(data, written, name, variant) for variant in Variant]
+        yield from _judge(*merged)
+        yield from _too_few_trials(data, merged[0])
 
 
 def _identity(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
@@ -92,6 +100,28 @@ def _doubled(location: Location, requirements: Any, seen: set[str]) -> Iterator[
 def _contradiction(location: Location, expectation: Expectation) -> Iterator[Breach]:
     if expectation.signal is not None and expectation.exit_status is not None:
         yield Breach((*location, "signal"), "a process ends by a signal or with an exit status; name one")
+    for name in expectation.figures:
+        if name in [*expectation.differs, *expectation.same]:
+            yield Breach((*location, "figures", name), "is named as a figure and as a digest; a line prints one")
+
+
+def _other_variant(location: Location, expectation: Expectation) -> Iterator[Breach]:
+    for variant, keys in ((Variant.REPRO, ("rate", "differs")), (Variant.FIXED, ("same",))):
+        for key in keys:
+            if variant not in location and getattr(expectation, key):
+                yield Breach((*location, key), f"belongs to {variant}")
+
+
+def _too_few_trials(data: Mapping[str, Any], repro: _Written | None) -> Iterator[Breach]:
+    rate, trials = repro and repro.expectation.rate, data.get("trials", 3)
+    if repro and rate and isinstance(trials, int):
+        needed = trials_to_refute(rate.parts[0][1])
+        if trials < needed:
+            # With a dozen expected failures, repro and fixed get about the same number of trials.
+            better = math.ceil(12 / rate.parts[0][1])
+            told = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
+            own: Location = (*repro.location, "rate")
+            yield Breach(own if _dig(data, *own) else ("repro", "expect", "rate"), told)
 
 
 def _fixed_fails(location: Location, expectation: Expectation) -> Iterator[Breach]:
@@ -102,8 +132,27 @@ def _fixed_fails(location: Location, expectation: Expectation) -> Iterator[Breac
         yield Breach((*location, "exit_status"), "the fixed variant must end with exit status 0")
 
 
+def _sanitizer(location: Location, expectation: Expectation) -> Iterator[Breach]:
+    declared = expectation.sanitizer
+    if declared is None:
+        return
+    place: Location = (*location, "sanitizer")
+    if Variant.FIXED in location:
+        yield Breach(place, "is a failure; in fixed the tool that repro names must find nothing")
+    elif all(getattr(declared, key) is None for key in _ANY_FINDING):
+        yield Breach(place, f"names no finding: say which {', '.join(_ANY_FINDING[:-1])} or {_ANY_FINDING[-1]}")
+
+
+def _sanitized_without_gpu(data: Any, written: Mapping[Location, Expectation]) -> Iterator[Breach]:
+    for name, spec in _environments(data).items():
+        merged = _merged(data, written, name, Variant.REPRO)
+        if merged and merged.expectation.sanitizer and spec.get("gpus", 0) == 0:
+            what = "asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null in its repro.expect"
+            yield Breach(("environments", name), what)
+
+
 def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
-    if fixed and not (fixed.expectation.figures or _telling(fixed.expectation.message)):
+    if fixed and not _proves(fixed.expectation):
         yield Breach(
             fixed.location, "proves nothing: name a figure or a message that shows that the check ran and passed"
         )
@@ -111,9 +160,21 @@ def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
         yield Breach(
             repro.location, "names no failure: say which exception, signal, cuda_error, message or figures show it"
         )
-    if repro and fixed and repro.expectation == fixed.expectation:
+    if repro and fixed:
+        yield from _unproven_digests(repro, fixed)
+    if repro and fixed and repro.expectation.model_copy(update={"rate": None}) == fixed.expectation:
         where = max(fixed.location, repro.location, key=len)
         yield Breach(where, "repro and fixed expect the same, so no trial could tell them apart")
+
+
+def _unproven_digests(repro: _Written, fixed: _Written) -> Iterator[Breach]:
+    for name in repro.expectation.differs:
+        if name not in fixed.expectation.same:
+            yield Breach(fixed.location, f"must say that {name} is the same in every run; add it to same: [{name}]")
+
+
+def _proves(expectation: Expectation) -> bool:
+    return bool(expectation.figures or expectation.growth or expectation.same or _telling(expectation.message))
 
 
 def _names_failure(expectation: Expectation) -> bool:
@@ -121,7 +182,10 @@ def _names_failure(expectation: Expectation) -> bool:
     return bool(
         any(getattr(expectation, key) for key in _FAILURES)
         or expectation.figures
+        or expectation.growth
+        or expectation.differs
         or _telling(expectation.message)
+        or expectation.sanitizer
         or expectation.exit_status not in {None, 0, 1}
     )
 

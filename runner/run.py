@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner import hardware
+from runner import hardware, schedule
 from runner.case import Case
 from runner.console import Console
 from runner.engines.base import Engine, Limits, Prepared, Recipe, TrialRequest, TrialResult
@@ -15,6 +15,7 @@ from runner.environment import attestation, drift
 from runner.errors import EngineError
 from runner.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
 from runner.expectation import judge, observe
+from runner.growth import growth
 from runner.plan import Options, Plan, Skipped, make_plan, recipe
 from runner.record import Place, Record, evidence, payload
 
@@ -89,20 +90,24 @@ class _Run:
         return attestation(result.stdout)
 
     def _trials(self, places: Mapping[Variant, Place]) -> list[Trial]:
-        """All trials of both variants, each a fresh process."""
-        plan, files = self.plan, payload(self.plan.case.directory)
+        """The trials of both variants, each a fresh process, until the verdict is settled."""
+        plan, files, asked = self.plan, payload(self.plan.case.directory), self.plan.terms
         trials: list[Trial] = []
-        with self.console.task(plan.case.id, len(Variant) * plan.trials) as task:
-            for variant in Variant:
-                request = TrialRequest(
-                    files=files,
-                    arguments=[f"{variant.value}.py"],
-                    limits=plan.limits,
-                    variables=plan.spec.variables,
-                    gpus=plan.gpus,
-                    keep=plan.options.keep,
-                )
-                for number in range(1, plan.trials + 1):
+        for variant in Variant:
+            request = TrialRequest(
+                files=files,
+                arguments=[f"{variant.value}.py"],
+                limits=plan.limits,
+                variables=plan.spec.variables,
+                gpus=plan.gpus,
+                keep=plan.options.keep,
+            )
+            if not schedule.wants(variant, trials, asked):
+                self.console.say(f"  {variant} is not run: it could not change the verdict")
+                continue
+            with self.console.task(plan.case.id, schedule.most(variant, trials, asked)) as task:
+                while schedule.wants(variant, trials, asked):
+                    number = schedule.slots_used(variant, trials) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
                     task.advance(_told(trials[-1]))
         return trials
@@ -118,14 +123,16 @@ class _Run:
         return trials
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
-        judgement = judge(self.plan.case.expectation(self.plan.environment, variant), result)
+        expectation = self.plan.case.expectation(self.plan.environment, variant)
+        judgement, seen = judge(expectation, result), observe(result)
         return Trial(
             variant=variant,
             number=number,
             outcome=judgement.outcome,
             mismatches=list(judgement.mismatches),
             infra=judgement.infra,
-            observation=observe(result),
+            growth=growth(expectation.growth, seen) if expectation.growth else None,
+            observation=seen,
             duration_s=result.duration_s,
             stdout=result.stdout,
             stderr=result.stderr,

@@ -1,94 +1,91 @@
-"""Trials -> rates, intervals, verdict. Pure.
+"""Trials -> verdict, and why. Pure.
 
 Trials that the machine spoiled are counted apart and never decide anything.
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from runner.evidence import Interval, Observation, Outcome, Rate, Trial, Variant, Verdict
-from runner.expectation import ending, failed
-
-FIGURES_TOLD = 4
-_Z95 = 1.959963984540054
+from runner.evidence import Demand, Outcome, Rate, Trial, Variant, Verdict
+from runner.expectation import failed
+from runner.headline import digests, endings, shown
+from runner.rates import Terms, clean_demanded, demand, rates, repro_needed, reproduced
 
 
 class Decision(NamedTuple):
-    """The first of `reasons` is the headline."""
+    """The first of `reasons` is the headline. `demand` is there where the rate was measured."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
     rates: dict[Variant, Rate]
+    demand: Demand | None = None
 
 
-def wilson(k: int, n: int) -> Interval:
-    """95 % score interval of a proportion after k of n (Wilson 1927); everything where n is 0."""
-    if n == 0:
-        return Interval(0.0, 1.0)
-    p, zz = k / n, _Z95**2
-    middle = p + zz / (2 * n)
-    half = _Z95 * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
-    low, high = (middle - half) / (1 + zz / n), (middle + half) / (1 + zz / n)
-    return Interval(0.0 if k == 0 else low, 1.0 if k == n else high)
+class Finding(NamedTuple):
+    verdict: Verdict
+    headline: str
 
 
-def clean_trials_needed(p: float, alpha: float) -> int:
-    """How many trials without the failure make it unlikely, at level `alpha`, that it still comes at rate `p`.
-
-    The least n with (1 - p)^n <= alpha. Raises ValueError unless 0 < p <= 1 and 0 < alpha < 1.
-    """
-    if not (0 < p <= 1 and 0 < alpha < 1):
-        raise ValueError(f"needs 0 < p <= 1 and 0 < alpha < 1, not p={p}, alpha={alpha}")
-    if p == 1:
-        return 1
-    n = math.log(alpha) / math.log1p(-p)
-    whole = round(n)
-    return whole if math.isclose(n, whole, rel_tol=1e-12) else math.ceil(n)
-
-
-def rates(trials: Iterable[Trial]) -> dict[Variant, Rate]:
-    """How many of each variant's trials were as expected."""
-    trials = list(trials)
-    return {variant: _rate([trial for trial in trials if trial.variant is variant]) for variant in Variant}
-
-
-def _rate(trials: Sequence[Trial]) -> Rate:
-    count = Counter(trial.outcome for trial in trials)
-    k, n = count[Outcome.AS_EXPECTED], count[Outcome.AS_EXPECTED] + count[Outcome.OTHERWISE]
-    low, high = wilson(k, n)
-    return Rate(k=k, n=n, infra=count[Outcome.INFRA], low=low, high=high)
-
-
-def decide(trials: Sequence[Trial], needed: int) -> Decision:
-    """The verdict of a case that must fail, and whose fix must hold, in every one of `needed` trials or more."""
-    found = rates(trials)
-    counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
-    verdict, headline = _verdict(counted, found, max(needed, 1))
-    return Decision(verdict, (headline, *_details(trials)), found)
+def decide(trials: Sequence[Trial], asked: Terms) -> Decision:
+    """The verdict on these trials, as if there were no more to come."""
+    found = rates(trials, asked)
+    finding = repro_decides(trials, asked) or _fixed_decides(trials, asked)
+    return Decision(finding.verdict, (finding.headline, *_details(trials)), found, demand(found[Variant.REPRO], asked))
 
 
 def skipped(reasons: Sequence[str]) -> Decision:
     """For hardware that is not there: one reason for each environment that was looked at."""
     headline = "Not run: no environment of this case can run here."
-    return Decision(Verdict.SKIPPED, (headline, *reasons), rates([]))
+    return Decision(Verdict.SKIPPED, (headline, *reasons), rates([], Terms(trials=1)))
 
 
-def _verdict(counted: Sequence[Trial], found: dict[Variant, Rate], needed: int) -> tuple[Verdict, str]:
+def repro_decides(trials: Sequence[Trial], asked: Terms) -> Finding | None:
+    """The verdict if it is repro's alone, whatever fixed does; None where the failure is shown."""
+    seen = rates(trials, asked)[Variant.REPRO]
+    own = _counted(trials, Variant.REPRO)
+    if reproduced(seen.k, seen.n, asked):
+        return _beyond_the_limit(seen, asked) if asked.measured else None
+    if seen.n < repro_needed(asked) and (seen.k == 0 or not asked.measured):
+        return Finding(Verdict.INCONCLUSIVE, _too_few(Variant.REPRO, seen, repro_needed(asked)))
+    if seen.k == 0:
+        return _not_the_failure(own, asked)
+    return Finding(Verdict.INCONCLUSIVE, _too_rare(seen, asked))
+
+
+def fix_fails(trials: Sequence[Trial], asked: Terms) -> bool:
+    """Whether any trial of fixed went otherwise, or gave another digest than one before it."""
+    seen = rates(trials, asked)[Variant.FIXED]
+    return seen.k < seen.n
+
+
+def _fixed_decides(trials: Sequence[Trial], asked: Terms) -> Finding:
+    found = rates(trials, asked)
     repro, fixed = found[Variant.REPRO], found[Variant.FIXED]
-    for variant, rate in found.items():
-        if rate.n < needed:
-            return Verdict.INCONCLUSIVE, _too_few(variant, rate, needed)
-    if repro.k == 0:
-        return _not_the_failure([trial for trial in counted if trial.variant is Variant.REPRO])
-    if repro.k < repro.n:
-        share = f"in {repro.k} of {repro.n} runs only"
-        return Verdict.INCONCLUSIVE, f"Reproduces {share}; this case declares no rate, so it must in every run."
-    reproduces = f"Reproduces in {repro.k} of {repro.n} runs: {_endings(counted, Variant.REPRO)}"
-    if fixed.k < fixed.n:
-        return Verdict.FIX_FAILS, f"{reproduces}; the fix holds in {fixed.k} of {fixed.n} only."
-    return Verdict.CONFIRMED, f"{reproduces}; the fix holds in {fixed.k} of {fixed.n}."
+    needed = clean_demanded(repro, asked)
+    good = [trial for trial in _counted(trials, Variant.REPRO) if trial.outcome is Outcome.AS_EXPECTED]
+    reproduces = f"Reproduces in {_share(repro, asked)}: {shown(good, asked)}"
+    if fix_fails(trials, asked):
+        return Finding(Verdict.FIX_FAILS, f"{reproduces}; {_unfixed(trials, fixed, asked)}.")
+    if fixed.n < needed:
+        return Finding(Verdict.INCONCLUSIVE, _too_few(Variant.FIXED, fixed, needed))
+    return Finding(Verdict.CONFIRMED, f"{reproduces}; the fix holds in {fixed.k} of {fixed.n}.")
+
+
+def _counted(trials: Sequence[Trial], variant: Variant) -> list[Trial]:
+    return [trial for trial in trials if trial.variant is variant and trial.outcome is not Outcome.INFRA]
+
+
+def _share(repro: Rate, asked: Terms) -> str:
+    """How often, in words; outputs that differ are no property of a single run."""
+    return f"{repro.n} runs" if asked.differs else f"{repro.k} of {repro.n} runs"
+
+
+def _unfixed(trials: Sequence[Trial], fixed: Rate, asked: Terms) -> str:
+    own = _counted(trials, Variant.FIXED)
+    values = {name: len(digests(own, name)) for name in asked.same}
+    told = [f"{name} still has {count} values in {fixed.n} runs" for name, count in values.items() if count > 1]
+    return ", ".join(told) or f"the fix holds in {fixed.k} of {fixed.n} only"
 
 
 def _too_few(variant: Variant, rate: Rate, needed: int) -> str:
@@ -96,34 +93,41 @@ def _too_few(variant: Variant, rate: Rate, needed: int) -> str:
     return f"Too few runs count: {rate.n} of {variant}, where {needed} are needed{blame}."
 
 
-def _not_the_failure(repro: Sequence[Trial]) -> tuple[Verdict, str]:
-    wrong = [trial for trial in repro if failed(trial.observation)]
-    if not wrong:
-        return Verdict.NOT_REPRODUCED, f"Does not reproduce: repro ran to its end in {len(repro)} of {len(repro)} runs."
-    how = _endings(wrong, Variant.REPRO)
-    return Verdict.WRONG_FAILURE, f"Fails in another way than declared in {len(wrong)} of {len(repro)} runs: {how}."
+def _too_rare(repro: Rate, asked: Terms) -> str:
+    share = f"Reproduces in {repro.k} of {repro.n} runs only"
+    if asked.rate is None:
+        return f"{share}; this case declares no rate, so it must in every run."
+    return f"{share} (95 % interval {_percent(repro)}): rarer than the declared rate {asked.rate}."
 
 
-def _endings(trials: Sequence[Trial], variant: Variant) -> str:
-    """How the variant's trials ended, the most frequent first; told once where all ended alike."""
-    own = [trial.observation for trial in trials if trial.variant is variant]
-    if not any(map(failed, own)):
-        return ", ".join(["ran to its end", *_figures(own)])
-    (first, times), *others = Counter(map(ending, own)).most_common()
-    return f"{first} ({times} of {len(own)}, the others in {len(others)} other ways)" if others else first
+def _beyond_the_limit(repro: Rate, asked: Terms) -> Finding | None:
+    needed = clean_demanded(repro, asked)
+    if needed <= asked.clean_trials:
+        return None
+    told = f"Reproduces in {repro.k} of {repro.n} runs (95 % interval {_percent(repro)}), so seldom"
+    limit = f"that the fix would need {needed} clean runs; the case allows {asked.clean_trials}"
+    return Finding(Verdict.INCONCLUSIVE, f"{told} {limit}.")
 
 
-def _figures(seen: Sequence[Observation]) -> Iterator[str]:
-    """The first figures, each as "name=value" or "name=low to high"."""
-    for name in list(dict.fromkeys(name for each in seen for name in each.figures))[:FIGURES_TOLD]:
-        yield f"{name}={_range([each.figures[name] for each in seen if name in each.figures])}"
+def _percent(rate: Rate) -> str:
+    return f"{100 * rate.low:.0f} to {100 * rate.high:.0f} %"
 
 
-def _range(values: Sequence[float]) -> str:
-    numbers = sorted(value for value in values if not math.isnan(value))
-    ends = dict.fromkeys(f"{value:.3g}" for value in (*numbers[:1], *numbers[-1:]))
-    told = [" to ".join(ends)] if ends else []
-    return " or ".join([*told, "nan"] if len(numbers) < len(values) else told)
+def _not_the_failure(repro: Sequence[Trial], asked: Terms) -> Finding:
+    others = [trial for trial in repro if trial.outcome is Outcome.OTHERWISE]
+    wrong = [trial for trial in others if failed(trial.observation)]
+    if wrong:
+        told = f"Fails in another way than declared in {len(wrong)} of {len(repro)} runs: {endings(wrong)}."
+        return Finding(Verdict.WRONG_FAILURE, told)
+    if others:
+        told = f"repro ran to its end in {len(others)} of {len(repro)} runs"
+    else:
+        told = f"{', '.join(_alike(repro, asked))} was the same in {len(repro)} of {len(repro)} runs"
+    return Finding(Verdict.NOT_REPRODUCED, f"Does not reproduce: {told}.")
+
+
+def _alike(trials: Sequence[Trial], asked: Terms) -> list[str]:
+    return [name for name in asked.differs if len(digests(trials, name)) < 2]
 
 
 def _details(trials: Sequence[Trial]) -> Iterator[str]:

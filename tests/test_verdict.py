@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner import verdict
 from runner.evidence import Observation, Outcome, Trial, Variant, Verdict
-from runner.verdict import clean_trials_needed, decide, rates, skipped, wilson
+from runner.rates import Terms, clean_trials_needed, rates, wilson
+from runner.verdict import Decision, skipped
 
 GOOD, INFRA = Outcome.AS_EXPECTED, Outcome.INFRA
 RAN = Observation(exit_status=0)
@@ -14,6 +16,11 @@ FAILED = Observation(exit_status=1, exception="ModuleNotFoundError", message="No
 BROKEN = Observation(
     exit_status=1, exception="triton.compiler.errors.CompilationError", message="at 1:1:\nx\nNo broadcast"
 )
+
+
+def decide(trials: Sequence[Trial], needed: int) -> Decision:
+    """Of a case that declares no rate."""
+    return verdict.decide(trials, Terms(trials=needed))
 
 
 def trial(variant: Variant, outcome: Outcome, observation: Observation | None = None) -> Trial:
@@ -128,7 +135,7 @@ def test_a_failure_without_a_crash_is_told_by_its_figures() -> None:
     figures = [{"fwd": 1.25e-7, "dq": 0.25, "x": 1}, {"fwd": 1.25e-7, "dq": 0.228, "x": math.nan}]
     seen = [Observation(exit_status=0, figures=each) for each in figures]
     trials = [*repro(GOOD, observation=seen[0]), *repro(GOOD, observation=seen[1]), *fixed(GOOD, GOOD)]
-    expected = "Reproduces in 2 of 2 runs: ran to its end, fwd=1.25e-07, dq=0.228 to 0.25, x=1 or nan; the fix"
+    expected = "Reproduces in 2 of 2 runs: ran to its end, fwd=1.25e-07, dq=0.228 to 0.25, 1 more figure; the fix"
     assert decide(trials, 2).reasons[0].startswith(expected)
 
 
@@ -190,7 +197,7 @@ def test_wilson(k: int, n: int, low: float, high: float) -> None:
 
 
 def test_rates_of_nothing() -> None:
-    assert {rate.n for rate in rates([]).values()} == {0}
+    assert {rate.n for rate in rates([], Terms(trials=1)).values()} == {0}
 
 
 @pytest.mark.parametrize(

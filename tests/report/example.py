@@ -22,6 +22,7 @@ from runner.evidence import (
     Variant,
 )
 from runner.expectation import judge, lines, observe
+from runner.rates import Terms
 from runner.verdict import decide
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
@@ -121,7 +122,7 @@ def evidence(repro: TrialResult = REPRO, fixed: TrialResult = FIXED, **changed: 
     """Three trials of each variant that all end the same, judged and decided as the pipeline does it."""
     results = {Variant.REPRO: repro, Variant.FIXED: fixed}
     trials = [trial(variant, number, results[variant]) for variant in Variant for number in (1, 2, 3)]
-    decision = decide(trials, 3)
+    decision = decide(trials, Terms(trials=3))
     whole: dict[str, Any] = {
         "case": CASE,
         "environment": ENVIRONMENT,

@@ -6,6 +6,7 @@ import pytest
 
 from runner.engines.base import TrialResult
 from runner.evidence import Evidence, Outcome, Variant, Verdict
+from runner.rates import Terms
 from runner.report import case_page
 from runner.verdict import decide, skipped
 from tests.report.example import (
@@ -125,7 +126,7 @@ def test_what_was_declared_stands_next_to_what_was_seen() -> None:
 
 def mixed(*results: TrialResult) -> Evidence:
     trials = [trial(Variant.REPRO, number, result) for number, result in enumerate(results, 1)]
-    decision = decide(trials, 1)
+    decision = decide(trials, Terms(trials=1))
     return evidence(trials=trials, verdict=decision.verdict, reasons=list(decision.reasons), rates=decision.rates)
 
 
