@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from runner.engines.docker_client import LABEL, DockerClient, build, find_image,
 from runner.environment import wheel_bytes
 from runner.errors import BuildError, EngineError, MachineError, UsageError
 from runner.evidence import ImageFacts
+from runner.text import one_line, plain
 
 Recipes = Mapping[str, Iterable[Recipe]]
 """What the cases need: case id -> the recipes of its environments."""
@@ -291,11 +293,9 @@ def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
 def _lines(output: Iterator[str]) -> Iterator[str]:
     """Whole lines without colours; the builder sends them in pieces."""
     rest = ""
-    for chunk in output:
-        *whole, rest = (rest + re.sub(r"\x1b\[[0-9;]*m", "", chunk)).split("\n")
-        yield from (line.rstrip() for line in whole if line.strip())
-    if rest.strip():
-        yield rest.rstrip()
+    for chunk in chain(output, "\n"):
+        *whole, rest = (rest + chunk).split("\n")
+        yield from (line.rstrip() for line in map(plain, whole) if line.strip())
 
 
 _CHATTER = re.compile(r"Step \d+/| ---> |Removing intermediate container ")
@@ -307,7 +307,7 @@ def progress(line: str) -> str | None:
     """What is worth showing of one line of a build's output."""
     step = _STEP.match(line)
     if step:
-        return f"step {step[1]}: {step[2]} {' '.join(step[3].split())[:60]}"
+        return f"step {step[1]}: {step[2]} {one_line(step[3], 60)}"
     told = _TOLD.match(line)
     return told[1] if told else None
 
@@ -339,7 +339,7 @@ def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) ->
 
 
 def _gib(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB"
+    return f"{size / 2**30:.2f} GiB"
 
 
 def _free_bytes(client: DockerClient, base: Base) -> int | None:
@@ -379,7 +379,7 @@ def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
         )
         for image in images
         for tag in image.get("RepoTags") or ()
-        if _part(image) in _ORDER
+        if _part(image) in _ORDER and tag != "<none>:<none>"
     ]
     return sorted(uses, key=lambda use: (_ORDER.index(use.part), use.name))
 
@@ -407,21 +407,29 @@ def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[st
 def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
     """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
 
-    An image that a container runs in stays, and `note` is told.
+    An image that a container runs in stays. `note` is told of it, and of how much disk was freed.
     """
-    removed = []
     with _one_at_a_time(note):
-        for use in usage(client, root, recipes):
-            if use.cases:
-                continue
-            try:
-                with speaking(f"remove {use.name}"):
-                    client.api.remove_image(use.name)
-            except EngineError as error:
-                note(str(error))
-                continue
-            removed.append(f"{use.name} ({_gib(use.size_bytes - use.shared_bytes)} of its own)")
+        before = _layer_bytes(client)
+        unused = [use.name for use in usage(client, root, recipes) if not use.cases]
+        removed = [name for name in unused if _removed(client, name, note)]
         with speaking("remove what killed builds left"):
             pruned = client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
-    left = [f"what killed builds left ({_gib(pruned['SpaceReclaimed'])})"] if pruned["ImagesDeleted"] else []
-    return [*removed, *left]
+        note(f"{_gib(before - _layer_bytes(client))} freed")
+    return [*removed, *(["what killed builds left"] if pruned["ImagesDeleted"] else [])]
+
+
+def _removed(client: DockerClient, name: str, note: Note) -> bool:
+    try:
+        with speaking(f"remove {name}"):
+            client.api.remove_image(name)
+    except EngineError as error:
+        note(str(error))
+        return False
+    return True
+
+
+def _layer_bytes(client: DockerClient) -> int:
+    """All images together, what they share counted once."""
+    with speaking("ask the engine what its disk holds"):
+        return int(client.df()["LayersSize"])

@@ -19,7 +19,7 @@ def image(tag: str | None, *, part: str = "", created: int = 1, id_: str = "", *
     own = {f"casebook.{name}": value for name, value in {"part": part, **labels}.items() if value}
     return {
         "Id": id_ or f"sha256:{hashlib.sha256(str(tag).encode()).hexdigest()}",
-        "RepoTags": [tag] if tag else None,
+        "RepoTags": [tag] if tag else ["<none>:<none>"],
         "Created": created,
         "Size": 1000,
         "SharedSize": 400,
@@ -55,7 +55,7 @@ class FakeDocker:
         raise ImageNotFound(name)
 
     def _df(self) -> dict[str, Any]:
-        return {"Images": self.images}
+        return {"Images": self.images, "LayersSize": 2**30 * len(self.images)}
 
     def _remove(self, name: str) -> None:
         if name in self._in_use:

@@ -474,9 +474,17 @@ def test_a_registry_that_never_answers_is_given_up(
     monkeypatch.setattr(bases, "bootstrapped", lambda _client: [])
     monkeypatch.setattr(bases, "_bootstrap", lambda *_: made)
     monkeypatch.setattr(bases, "_REGISTRY_PATIENCE_S", 1)
+    patience: list[int] = []
+
+    def watched(seconds: int) -> DockerClient:
+        patience.append(seconds)
+        return connect(seconds)
+
+    monkeypatch.setattr(bases, "connect", watched)
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         port = silent_server.getsockname()[1]
         pin = Pin(image=f"127.0.0.1:{port}/debian:slim", digest=f"sha256:{'0' * 64}", suite="bookworm")
         told: list[str] = []
         assert obtain(client, pin, told.append) == made
     assert "bootstrapping Debian instead" in told[0]
+    assert patience == [1]
