@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["DIRECTORY", "BuildSettings", "collect", "pip_options"]
+__all__ = ["DIRECTORY", "BuildSettings", "collect", "pip_files", "pip_options"]
 
 DIRECTORY = "settings"
 _CA_FILE = "ca.pem"
@@ -51,7 +51,7 @@ class BuildSettings:
 def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None) -> BuildSettings:
     """Settings of this process: `environ` is its environment, `options` are pip's own (see `pip_options`)."""
     variables = os.environ if environ is None else environ
-    configured = pip_options(_pip_files(variables)) if options is None else options
+    configured = pip_options(pip_files(variables)) if options is None else options
     certificates = _ca_bundle(variables, configured)
     proxies = _proxies(variables, configured)
     exports = {**_index(variables, configured), **proxies}
@@ -123,7 +123,7 @@ def pip_options(files: Iterable[Path]) -> dict[str, str]:
     return options
 
 
-def _pip_files(variables: Mapping[str, str]) -> list[Path]:
+def pip_files(variables: Mapping[str, str]) -> list[Path]:
     """Where pip looks, in the order in which it reads."""
     home = Path.home()
     own = variables.get("PIP_CONFIG_FILE", "")

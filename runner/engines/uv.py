@@ -10,6 +10,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
+from runner.build_settings import pip_files, pip_options
 from runner.engines.base import Note
 from runner.errors import BuildError, CasebookError, MachineError
 
@@ -20,14 +21,16 @@ _CROSS = "\N{MULTIPLICATION SIGN}"
 _FRAME = f" \t\N{BOX DRAWINGS LIGHT VERTICAL}\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}─▶├{_CROSS}"
 
 _ALSO = {
-    "UV_DEFAULT_INDEX": ("UV_INDEX_URL", "PIP_INDEX_URL"),
-    "UV_INDEX": ("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"),
-    "UV_FIND_LINKS": ("PIP_FIND_LINKS",),
-    "UV_INSECURE_HOST": ("PIP_TRUSTED_HOST",),
-    "UV_HTTP_TIMEOUT": ("PIP_DEFAULT_TIMEOUT",),
-    "SSL_CERT_FILE": ("PIP_CERT", "REQUESTS_CA_BUNDLE"),
+    "UV_DEFAULT_INDEX": ("UV_INDEX_URL", "PIP_INDEX_URL", "index-url"),
+    "UV_INDEX": ("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL", "extra-index-url"),
+    "UV_FIND_LINKS": ("PIP_FIND_LINKS", "find-links"),
+    "UV_INSECURE_HOST": ("PIP_TRUSTED_HOST", "trusted-host"),
+    "UV_HTTP_TIMEOUT": ("PIP_DEFAULT_TIMEOUT", "timeout"),
+    "SSL_CERT_FILE": ("PIP_CERT", "REQUESTS_CA_BUNDLE", "cert"),
 }
 """Where uv does not look, and pip does."""
+_LISTED = {"UV_FIND_LINKS": ","}
+"""What uv puts between several values, where it is not a space as it is for pip."""
 
 
 def version() -> str:
@@ -35,12 +38,13 @@ def version() -> str:
 
 
 def settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for uv: the host's, with what it says to pip alone said to uv too."""
+    """The environment for uv: the host's, with what it says to pip alone, or in pip's files, said to uv too."""
     told = dict(environ)
+    says = pip_options(pip_files(environ)) | dict(environ)
     for name, others in _ALSO.items():
-        value = next((environ[other] for other in (name, *others) if environ.get(other)), None)
-        if value:
-            told[name] = value
+        value = next((says[other] for other in others if says.get(other)), None)
+        if value and not told.get(name):
+            told[name] = _LISTED.get(name, " ").join(value.split())
     if "UV_INDEX" in told:
         told.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")  # as pip does it; the lock's hashes decide
     return told | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
@@ -84,8 +88,8 @@ def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
 def failure(output: str, log: Path) -> CasebookError:
     """What uv's output says about why it failed."""
     if re.search(r"no space left on device|\(os error (?:28|122)\)", output, re.IGNORECASE):
-        return MachineError(f"the disk is full: the environment could not be built; the whole log: {log}")
-    return BuildError(f"the environment could not be built: {last_words(output)}; the whole log: {log}")
+        return MachineError(f"the disk is full: the environment could not be built (the whole log: {log})")
+    return BuildError(f"the environment could not be built: {last_words(output)} (the whole log: {log})")
 
 
 def last_words(output: str) -> str:
