@@ -124,6 +124,9 @@ def run_one(
         str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave what the trials ran in, and say where it is.")] = False,
+    probes: Annotated[
+        bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
+    ] = True,
     reports: Annotated[
         Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
     ] = None,
@@ -149,6 +152,7 @@ def run_one(
         timeout_s=seconds(timeout) if timeout else None,
         gpus=indices(gpu) if gpu else None,
         keep=keep,
+        probes=probes,
     )
     if environment:
         found.environment(environment)

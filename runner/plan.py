@@ -23,6 +23,7 @@ class Options:
     timeout_s: float | None = None
     gpus: Sequence[int] | None = None
     keep: bool = False
+    probes: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Plan:
             words += ["--trials", str(options.trials)]
         if options.timeout_s:
             words += ["--timeout", f"{options.timeout_s:g}"]
+        if not options.probes:
+            words += ["--no-probes"]
         return shlex.join(words)
 
 

@@ -17,12 +17,15 @@ from runner.evidence import (
     EngineFacts,
     EnvironmentFacts,
     Evidence,
+    LaunchBlockingProbe,
+    SanitizerProbe,
     Trial,
     UpstreamFacts,
     Variant,
 )
 from runner.expectation import lines
 from runner.plan import Plan
+from runner.sanitized import settled, signature
 from runner.verdict import decide
 
 
@@ -43,6 +46,8 @@ class Record:
     plan: Plan
     places: Mapping[Variant, Place]
     trials: Sequence[Trial]
+    sanitized: Sequence[Trial] = ()
+    probes: Sequence[SanitizerProbe | LaunchBlockingProbe] = ()
     started: datetime
     durations: Durations
 
@@ -50,7 +55,7 @@ class Record:
 def evidence(record: Record, engine: Engine) -> Evidence:
     """Judge the trials, and put everything into one document."""
     plan = record.plan
-    decision = decide(record.trials, plan.terms)
+    decision = settled(decide(record.trials, plan.terms), record.trials, record.sanitized)
     return Evidence(
         case=case_facts(plan.case, plan.environment),
         environment=_environment_facts(plan, record.places),
@@ -66,6 +71,8 @@ def evidence(record: Record, engine: Engine) -> Evidence:
         rates=decision.rates,
         demand=decision.demand,
         trials=list(record.trials),
+        sanitized=list(record.sanitized),
+        probes=list(record.probes),
         started=record.started,
         durations=record.durations,
         command=plan.command(engine.name),
@@ -82,10 +89,17 @@ def case_facts(case: Case, environment: str) -> CaseFacts:
         failure=manifest.failure.value,
         provenance=manifest.provenance.value,
         upstream=UpstreamFacts(**manifest.upstream.model_dump()),
-        signature={variant: lines(case.expectation(environment, variant)) for variant in Variant},
+        signature=_signature(case, environment),
         fix_diff=fix_diff(case),
         digest=digest(case),
     )
+
+
+def _signature(case: Case, environment: str) -> dict[Variant, list[str]]:
+    declared = case.expectation(environment, Variant.REPRO).sanitizer
+    return {
+        variant: [*lines(case.expectation(environment, variant)), *signature(declared, variant)] for variant in Variant
+    }
 
 
 def fix_diff(case: Case) -> str:

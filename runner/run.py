@@ -17,6 +17,7 @@ from runner.evidence import Attestation, Durations, Evidence, Outcome, Trial, Va
 from runner.expectation import judge, observe
 from runner.growth import growth
 from runner.plan import Options, Plan, Skipped, make_plan, recipe
+from runner.probes.instruments import Instruments
 from runner.record import Place, Record, evidence, payload
 
 INFRA_RETRIES = 2
@@ -49,9 +50,20 @@ class _Run:
             if reason:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
             trials = self._trials(places)
+            instruments = Instruments(plan, self.engine, self.console, places)
+            sanitized = instruments.sanitized()
+            probes = instruments.probes(trials, sanitized)
         ended = time.monotonic()
         durations = Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun)
-        record = Record(plan=plan, places=places, trials=trials, started=started, durations=durations)
+        record = Record(
+            plan=plan,
+            places=places,
+            trials=trials,
+            sanitized=sanitized,
+            probes=probes,
+            started=started,
+            durations=durations,
+        )
         return evidence(record, self.engine)
 
     def _device_locks(self) -> AbstractContextManager[None]:

@@ -6,12 +6,12 @@ function, and are passed over. One caught at module level and logged looks the s
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 _HEADER = "Traceback (most recent call last):"
 _RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line \d+(?:, in (?P<function>.+))?')
+_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
 _TOP_LEVEL = {"<module>", "_run_module_as_main"}
 _RAISED = re.compile(r"(?P<type>[^\W\d]\w*(?:\.(?:<locals>|[^\W\d]\w*))*)(?:: (?P<message>.*)|:)?")
 _SYNTAX_ERRORS = {"SyntaxError", "IndentationError", "TabError"}
@@ -55,6 +55,45 @@ def last_raised(stderr: str) -> Raised | None:
         if blocks[position].top_level:
             return _with_causes(lines, blocks, position)
     return None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a traceback. `text` is the statement's first line, None where Python could not read the source."""
+
+    file: str
+    line: int
+    function: str
+    text: str | None
+
+
+def innermost(stderr: str, inside: str, telling: Callable[[str], object]) -> Frame | None:
+    """Where the exception that ended the process came from: its innermost frame in a file below `inside`.
+
+    In a chain of exceptions it is the oldest with a message that is `telling`, else the last.
+    """
+    lines = _RANK.sub("", stderr).split("\n")
+    blocks = list(_blocks(lines))
+    last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].top_level), None)
+    if last is None:
+        return None
+    first = last
+    while first > 0 and _is_connected(lines, blocks[first].start):
+        first -= 1
+    ends = [*(blocks[at + 1].start for at in range(first, last)), len(lines)]
+    texts = [str(_text(lines, block.raised_at, end)) for block, end in zip(blocks[first : last + 1], ends, strict=True)]
+    chosen = next((at for at, text in enumerate(texts, first) if telling(text)), last)
+    own = [frame for frame in _frames(lines, blocks[chosen]) if frame.file.startswith(f"{inside.rstrip('/')}/")]
+    return own[-1] if own else None
+
+
+def _frames(lines: Sequence[str], block: _Block) -> Iterator[Frame]:
+    for at in range(block.start, block.raised_at):
+        match = _FRAME.fullmatch(_plain(lines[at]))
+        if match and match["function"]:
+            below = _plain(lines[at + 1])
+            text = below.strip() if below.startswith("    ") else None
+            yield Frame(match["file"], int(match["line"]), match["function"], text)
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[_Block]:

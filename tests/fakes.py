@@ -14,7 +14,11 @@ FIXED = TrialResult(stdout="all good\nrel_err=1e-7\n", stderr="", duration_s=0.2
 
 
 class FakeEngine:
-    """Answers by script: `ends` maps the script's name to what its trials end with, in turn; the last one repeats."""
+    """Answers by script: `ends` maps the script's name to what its trials end with, in turn; the last one repeats.
+
+    Under a tool of compute-sanitizer the name has the tool in front: "memcheck repro.py". `located` is what is said of
+    where that program is.
+    """
 
     name = EngineName.VENV
     local = True
@@ -27,6 +31,7 @@ class FakeEngine:
         self.requests: list[TrialRequest] = []
         self.recipes: list[Recipe] = []
         self.attested = ATTESTED
+        self.located = "null"
         self.before_trial: Callable[[TrialRequest], None] = lambda _request: None
 
     def __enter__(self) -> Self:
@@ -47,9 +52,11 @@ class FakeEngine:
         script = request.arguments[0]
         if script == "attest.py":
             return TrialResult(stdout=self.attested + "\n", stderr="", duration_s=0.1, exit_status=0)
+        if script == "locate.py":
+            return TrialResult(stdout=self.located, stderr="", duration_s=0.1, exit_status=0)
         self.before_trial(request)
         self.requests.append(request)
-        left = self._ends[script]
+        left = self._ends[" ".join([*request.wrapper[2:3], script])]
         return left.pop(0) if len(left) > 1 else left[0]
 
     def sweep(self) -> Sequence[str]:
