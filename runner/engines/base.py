@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, Self
 
-from runner.evidence import GpuAccess, ImageFacts
+from runner.evidence import GpuAccess, ImageFacts, ProcessStack
 
 Note = Callable[[str], None]
 """Takes one short line about what is being done right now (a build step, a download)."""
@@ -47,12 +47,28 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Look for a hang, in seconds: from `after_s` after the start on, every `interval_s`, for `still_s` of no progress.
+
+    `spins` says that burning a core may be waiting, as it is for a thread that waits for a GPU. What counts as
+    progress, and why: `runner.engines.watching`.
+    """
+
+    after_s: float
+    still_s: float = 3.0
+    interval_s: float = 1.0
+    spins: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialRequest:
     """One fresh process: `arguments` go to the environment's Python, which starts in a directory that holds `files`.
 
     `wrapper` is a command that is put in front of that Python, as `env X=1` would be; the end of a wrapped trial is the
-    end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them. `keep` leaves what
-    the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept` says where it is.
+    end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
+    `keep` leaves what the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept`
+    says where it is. With `watch` a directory of the engine's comes first on PYTHONPATH, so that each Python can say
+    where it stands.
     """
 
     files: Mapping[str, bytes]
@@ -62,6 +78,7 @@ class TrialRequest:
     gpus: Sequence[int] = ()
     keep: bool = False
     wrapper: Sequence[str] = ()
+    watch: Watch | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +88,9 @@ class TrialResult:
     Exactly one of `exit_status` and `signal` ("SIGSEGV") is set, unless `infra` says why there is neither.
     An exit status of 128 + n is read as signal n, as shells do. `stdout` and `stderr` are decoded as UTF-8 with
     replacement; where one was longer than its bound the middle is replaced by a line that says how many bytes
-    are missing. `timed_out` and `out_of_memory` say that the engine ended the trial, with every process of it.
+    are missing. `timed_out`, `hung` and `out_of_memory` say that the engine ended the trial, with every process of it;
+    `slow` that a trial which ran into its time limit made progress; `stacks` where the processes of a watched trial
+    stood before the engine ended it.
     """
 
     stdout: str
@@ -80,6 +99,10 @@ class TrialResult:
     exit_status: int | None = None
     signal: str | None = None
     timed_out: bool = False
+    hung: bool = False
+    hung_after_s: float | None = None
+    slow: bool = False
+    stacks: Sequence[ProcessStack] = ()
     out_of_memory: bool = False
     infra: str | None = None
     kept: str | None = None

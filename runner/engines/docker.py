@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Self
 
 from runner import hardware
+from runner.engines import watching
 from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
 from runner.engines.docker_client import (
     LABEL,
@@ -24,6 +25,7 @@ from runner.engines.docker_client import (
     Piece,
     connect,
     disk_is_full,
+    exec_stdout,
     find_image,
     only_if_present,
     output_of,
@@ -31,8 +33,16 @@ from runner.engines.docker_client import (
     speaking,
     version_of,
 )
-from runner.engines.docker_options import GpuPart, container_options, gpu_part
-from runner.engines.ending import Kept, ending
+from runner.engines.docker_options import (
+    TOOLS,
+    TRIAL_USER,
+    GpuPart,
+    WatchedPart,
+    container_options,
+    gpu_part,
+    watched_part,
+)
+from runner.engines.ending import Kept, Novelty, ending
 from runner.engines.gpu_access import HostFacts, choose_gpu_access, host_facts
 from runner.engines.owner import Owner
 from runner.errors import EngineError, MachineError, UsageError
@@ -144,21 +154,26 @@ class DockerEngine:
                     self._discard(name)
 
     def _run(self, name: str, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        payload = self._payload(name, prepared, request)
+        payload = self._volume(name, prepared, request.files, keep=request.keep)
         container = self._client.containers.create(
             prepared.key,
             list(request.arguments),
             entrypoint=[*request.wrapper, prepared.python],
             name=name,
             labels=self._labels(keep=request.keep),
-            **container_options(request, payload=payload, gpu=self._gpu_part(prepared, request)),
+            **container_options(
+                request,
+                payload=payload,
+                gpu=self._gpu_part(prepared, request),
+                watched=self._watched_part(name, prepared, request),
+            ),
         )
-        output = _Output(container, request.limits.output_bytes)
+        output = _Output(container, request)
         container.start()
-        timed_out = not output.ended.wait(request.limits.timeout_s) and _kill(container)
+        marks = _let_run(container, output, prepared, request)
         container.wait(timeout=_GRACE_S)
         output.ended.wait(_GRACE_S)
-        return _result(_state(container), output, timed_out=timed_out, kept=name if request.keep else None)
+        return _result(_state(container), output, marks, kept=_kept(name, request) if request.keep else None)
 
     def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> GpuPart:
         if not request.gpus:
@@ -170,6 +185,12 @@ class DockerEngine:
         known = self._image_variables(prepared) | dict(request.variables)
         return gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
 
+    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> WatchedPart | None:
+        if request.watch is None:
+            return None
+        tools = self._volume(f"{name}-tools", prepared, watching_tools(), keep=request.keep, mode=0o755)
+        return watched_part(tools, self._image_variables(prepared) | dict(request.variables))
+
     def _image_variables(self, prepared: Prepared) -> dict[str, str]:
         lines = self._client.images.get(prepared.key).attrs["Config"].get("Env") or []
         return dict(line.split("=", 1) for line in lines if "=" in line)
@@ -178,31 +199,31 @@ class DockerEngine:
         labels = {f"{LABEL}.run": self._id, f"{LABEL}.owner": str(Owner.current())}
         return labels | {f"{LABEL}.keep": "yes"} if keep else labels
 
-    def _payload(self, name: str, prepared: Prepared, request: TrialRequest) -> str:
-        """A volume that holds the request's files: one for each distinct set of files, but a kept trial has its own."""
-        if request.keep:
-            return self._new_volume(name, prepared, request)
-        digest = _digest(request.files)
+    def _volume(
+        self, name: str, prepared: Prepared, files: Mapping[str, bytes], *, keep: bool, mode: int = 0o644
+    ) -> str:
+        """A volume that holds these files: one for each distinct set, but a kept trial has its own, of that name."""
+        if keep:
+            return self._new_volume(name, prepared, files, keep=True, mode=mode)
+        digest = _digest(files)
         if digest not in self._payloads:
-            self._payloads[digest] = self._new_volume(f"casebook-{self._id}-{digest[:12]}", prepared, request)
+            name = f"casebook-{self._id}-{digest[:12]}"
+            self._payloads[digest] = self._new_volume(name, prepared, files, keep=False, mode=mode)
         return self._payloads[digest]
 
-    def _new_volume(self, name: str, prepared: Prepared, request: TrialRequest) -> str:
-        self._client.volumes.create(name, labels=self._labels(keep=request.keep))
-        self._fill(name, prepared, request.files)
-        return name
-
-    def _fill(self, volume: str, prepared: Prepared, files: Mapping[str, bytes]) -> None:
+    def _new_volume(self, name: str, prepared: Prepared, files: Mapping[str, bytes], *, keep: bool, mode: int) -> str:
         """A volume is written through a container, which is never started."""
-        mount = Mount(CASE_DIRECTORY, volume, type="volume", no_copy=True)
-        name = f"{volume}-filler"
+        self._client.volumes.create(name, labels=self._labels(keep=keep))
+        mount = Mount(CASE_DIRECTORY, name, type="volume", no_copy=True)
+        filler_name = f"{name}-filler"
         try:
             filler = self._client.containers.create(
-                prepared.key, ["true"], name=name, mounts=[mount], labels=self._labels(), network_mode="none"
+                prepared.key, ["true"], name=filler_name, mounts=[mount], labels=self._labels(), network_mode="none"
             )
-            filler.put_archive(CASE_DIRECTORY, _archive(files))
+            filler.put_archive(CASE_DIRECTORY, _archive(files, mode=mode))
         finally:
-            self._discard(name)
+            self._discard(filler_name)
+        return name
 
     def _discard(self, name: str) -> None:
         """What can't be removed now is removed on leaving the engine, or by the next sweep."""
@@ -273,8 +294,9 @@ def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
 class _Output:
     """Both streams of a container, read in the background from before its start to its end."""
 
-    def __init__(self, container: Container, bound: int) -> None:
-        self.stdout, self.stderr = Kept(bound), Kept(bound)
+    def __init__(self, container: Container, request: TrialRequest) -> None:
+        bound = request.limits.output_bytes
+        self.stdout, self.stderr = (Kept(bound, Novelty() if request.watch else None) for _ in range(2))
         self.ended = threading.Event()
         pieces = output_of(container)
         threading.Thread(target=self._read, args=(pieces,), daemon=True).start()
@@ -304,6 +326,43 @@ def _state(container: Container) -> _State:
     return _State(state["ExitCode"], bool(state["OOMKilled"]), lasted)
 
 
+def _let_run(container: Container, output: _Output, prepared: Prepared, request: TrialRequest) -> watching.Marks:
+    """To the trial's end, or until it has to be ended."""
+    limit_s, watch = request.limits.timeout_s, request.watch
+    if watch is None:
+        timed_out = not output.ended.wait(limit_s) and _kill(container)
+        return watching.marks(None, watching.Followed(), ended_by_us=timed_out, timed_out=timed_out)
+    followed = watching.watch_trial(
+        watch,
+        limit_s,
+        look=lambda spying: _look(container, prepared, spying=spying),
+        printed=lambda: output.stdout.said + output.stderr.said,
+        ended=output.ended.wait,
+    )
+    killed = followed.end is not watching.End.ENDED and _kill(container)
+    return watching.marks(watch, followed, ended_by_us=killed)
+
+
+def _look(container: Container, prepared: Prepared, *, spying: bool) -> str:
+    """Run the sampler in a trial's container; empty if that did not work, as when the trial is just ending.
+
+    As the trial's own user, and with no more rights: those suffice to look at one's own processes, by ptrace too, as
+    long as the kernel (yama) does not reserve that for parents.
+    """
+    spy = [f"{TOOLS}/py-spy"] if spying else []
+    order = [prepared.python, "-I", "-S", f"{TOOLS}/{watching.SAMPLER.name}", "1", *spy]
+    with suppress(APIError):
+        return exec_stdout(container, order, user=TRIAL_USER)
+    return ""
+
+
+def watching_tools() -> dict[str, bytes]:
+    """What a container needs so that its trial can be watched; py-spy where there is one for the runner's machine."""
+    found = {f"site/{watching.SITE.name}": watching.SITE, watching.SAMPLER.name: watching.SAMPLER}
+    spy = watching.py_spy()
+    return {name: path.read_bytes() for name, path in (found | ({"py-spy": spy} if spy else {})).items()}
+
+
 def _kill(container: Container) -> bool:
     """Whether it was still there to be killed."""
     try:
@@ -315,7 +374,7 @@ def _kill(container: Container) -> bool:
     return True
 
 
-def _result(state: _State, output: _Output, *, timed_out: bool, kept: str | None) -> TrialResult:
+def _result(state: _State, output: _Output, marks: watching.Marks, *, kept: str | None) -> TrialResult:
     exit_status, signal = ending(state.exit_status)
     return TrialResult(
         stdout=output.stdout.text(),
@@ -323,11 +382,15 @@ def _result(state: _State, output: _Output, *, timed_out: bool, kept: str | None
         duration_s=state.duration_s,
         exit_status=exit_status,
         signal=signal,
-        timed_out=timed_out,
+        **marks,
         out_of_memory=state.out_of_memory,
-        kept=kept
-        and f"container {kept} (again: docker start -a {kept}; away: docker rm {kept}; docker volume rm {kept})",
+        kept=kept,
     )
+
+
+def _kept(name: str, request: TrialRequest) -> str:
+    volumes = f"{name} {name}-tools" if request.watch else name
+    return f"container {name} (again: docker start -a {name}; away: docker rm {name}; docker volume rm {volumes})"
 
 
 def _refused(error: APIError) -> TrialResult:

@@ -34,6 +34,7 @@ __all__ = [
     "build",
     "connect",
     "disk_is_full",
+    "exec_stdout",
     "find_image",
     "only_if_present",
     "output_of",
@@ -140,6 +141,12 @@ def output_of(container: Container) -> Iterator[Piece]:
 def _closing(pieces: Iterable[Piece], response: requests.Response) -> Iterator[Piece]:
     with response:
         yield from pieces
+
+
+def exec_stdout(container: Container, command: Sequence[str], *, user: str) -> str:
+    """What a program prints that is run in a container beside what runs there. Raises APIError where nothing runs."""
+    ended: Any = container.exec_run(list(command), user=user, demux=True)
+    return (ended.output[0] or b"").decode("utf-8", "replace")
 
 
 def version_of(client: DockerClient) -> str:

@@ -10,8 +10,13 @@ from runner.engines.gpu_access import CDI_KIND, HostFacts
 from runner.evidence import GpuAccess
 
 HOME = "/home/case"
+TOOLS = "/casebook"
+"""Where a watched trial's container has what watches it."""
 _UID = 1000
 """As in the images of this project; one that is used as it stands may have another name for it, or none."""
+
+TRIAL_USER = f"{_UID}:{_UID}"
+"""With its group: the kernel lets nobody look at a process who shares but one of the two with it."""
 
 _DRIVER = "/usr/local/nvidia"
 _BESIDES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
@@ -37,20 +42,42 @@ class GpuPart:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-def container_options(request: TrialRequest, *, payload: str, gpu: GpuPart) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class WatchedPart:
+    """What a container needs to be watched. `variables` are set on top of the image's and the trial's own."""
+
+    mounts: Sequence[Mount] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def container_options(
+    request: TrialRequest, *, payload: str, gpu: GpuPart, watched: WatchedPart | None = None
+) -> dict[str, Any]:
     """For `containers.create`. `payload` is the volume that holds the trial's files."""
+    more = watched or WatchedPart()
+    variables = {**VARIABLES, **request.variables, **gpu.variables, **more.variables}
     return {
         "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
         "working_dir": CASE_DIRECTORY,
-        "user": f"{_UID}:{_UID}",
-        "environment": {"NVIDIA_VISIBLE_DEVICES": "void", **VARIABLES, **request.variables, **gpu.variables},
-        "mounts": [Mount(CASE_DIRECTORY, payload, type="volume", read_only=True, no_copy=True), *gpu.mounts],
+        "user": TRIAL_USER,
+        "environment": {"NVIDIA_VISIBLE_DEVICES": "void", **variables},
+        "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *more.mounts],
         "log_config": LogConfig(type="none"),  # output is read as it comes and never fills the engine's disk
         "healthcheck": {"test": ["NONE"]},
         "use_config_proxy": False,
         **_confinement(request.limits),
         **gpu.options,
     }
+
+
+def _volume(target: str, name: str) -> Mount:
+    return Mount(target, name, type="volume", read_only=True, no_copy=True)
+
+
+def watched_part(tools: str, known: Mapping[str, str]) -> WatchedPart:
+    """`tools` is the volume that holds what watches, `known` the variables that are set anyway."""
+    path = _joined(f"{TOOLS}/site", known.get("PYTHONPATH"))
+    return WatchedPart(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
 
 
 def _confinement(limits: Limits) -> dict[str, Any]:

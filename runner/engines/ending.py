@@ -7,23 +7,58 @@ from typing import NamedTuple
 
 from runner.engines.base import cut_middle
 
+_DIFFERENT_LINES = 100_000
+_OPEN_LINE = 64 * 1024
+
+
+class Novelty:
+    """How many different lines a stream has brought so far."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._beyond = 0
+        self._open = b""
+
+    @property
+    def state(self) -> tuple[int, int]:
+        return len(self._known) + self._beyond, len(self._open)
+
+    def add(self, piece: bytes) -> None:
+        *whole, self._open = (self._open + piece).replace(b"\r", b"\n").split(b"\n")
+        if len(self._open) > _OPEN_LINE:
+            whole.append(self._open)
+            self._open = b""
+        for line in whole:
+            if len(self._known) < _DIFFERENT_LINES:
+                self._known.add(hash(line))
+            else:
+                self._beyond += 1
+
 
 class Kept:
     """The first and the last bytes of a stream, however long the stream is.
 
-    Holds at most four times `bound` bytes and the piece that is being added.
+    Holds at most four times `bound` bytes and the piece that is being added. Every piece goes to `novelty` too.
     """
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int, novelty: Novelty | None = None) -> None:
         self.total = 0
         self._bound = bound
+        self._novelty = novelty
         self._data = bytearray()
 
     def add(self, piece: bytes) -> None:
         self.total += len(piece)
+        if self._novelty:
+            self._novelty.add(piece)
         self._data += piece
         if len(self._data) > 4 * self._bound:
             self._shorten()
+
+    @property
+    def said(self) -> tuple[int, ...]:
+        """Changes when something new was said; empty without `novelty`."""
+        return self._novelty.state if self._novelty else ()
 
     def text(self) -> str:
         if self.total > self._bound:

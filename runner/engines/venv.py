@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,9 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from runner import hardware
-from runner.engines import scratch, supervisor, uv
+from runner.engines import scratch, supervisor, uv, watching
 from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
-from runner.engines.ending import Kept, Neutral, ending
+from runner.engines.ending import Kept, Neutral, Novelty, ending
 from runner.engines.gpu_access import host_facts
 from runner.errors import EngineError, MachineError, UsageError
 from runner.evidence import GpuAccess
@@ -35,6 +36,8 @@ ISOLATION = (
 
 _COMPLETE = "complete.json"
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+_SPARE_S = 2 * watching.FINAL_S
+"""What a watched trial gets on top of its time, so that its stacks can be taken: the runner keeps the time then."""
 _DRAIN_S = 5.0
 """How long output may still come after the last process is gone, or can't be killed."""
 
@@ -71,7 +74,7 @@ class VenvEngine:
         started = time.monotonic()
         key = hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
         directory = self._cache / "envs" / key[:16]
-        with _disk(), _sole(directory.with_suffix(".lock"), note):
+        with _disk(self._cache), _sole(directory.with_suffix(".lock"), note):
             if not _is_complete(directory):
                 self._build(directory, recipe, note)
         python = directory / "bin" / "python"
@@ -91,28 +94,30 @@ class VenvEngine:
             lock.unlink(missing_ok=True)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        with _disk(), scratch.scratch(self._place, keep=request.keep) as directory:
+        with _disk(self._place), scratch.scratch(self._place, keep=request.keep) as directory:
             for name in ("case", "home", "tmp"):
                 (directory / name).mkdir()
             _lay_out(directory / "case", request.files)
-            output = _Output(request.limits.output_bytes, Neutral(_names(directory, Path(prepared.python))))
-            ended = _supervised(_orders(directory, prepared, request), output)
+            if request.watch:
+                _lay_out(directory / "watched", {watching.SITE.name: watching.SITE.read_bytes()})
+            output = _Output(request, Neutral(_names(directory, Path(prepared.python))))
+            ended, followed = _supervised(_orders(directory, prepared, request), output, request)
             if "failed" in ended:
                 scratch.end_processes(directory)
-            return _result(ended, output, request, directory)
+            return _result(ended, followed, output, request, directory)
 
     def sweep(self) -> Sequence[str]:
         return scratch.sweep(self._place)
 
 
 @contextmanager
-def _disk() -> Iterator[None]:
+def _disk(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if not uv.disk_is_full(error):
             raise
-        raise MachineError(f"the disk is full: {error.filename or 'nothing more can be written'}") from error
+        raise MachineError(f"the disk is full: no room to write {error.filename or f'to {place}'}") from error
 
 
 @contextmanager
@@ -164,7 +169,7 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
         "command": [*request.wrapper, prepared.python, *request.arguments],
         "directory": str(directory / "case"),
         "variables": _variables(directory, Path(prepared.python), request),
-        "timeout_s": request.limits.timeout_s,
+        "timeout_s": request.limits.timeout_s + (_SPARE_S if request.watch else 0.0),
         "memory_bytes": request.limits.memory_bytes,
         "processes": request.limits.processes,
     }
@@ -182,7 +187,14 @@ def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str
         "PYTHONDONTWRITEBYTECODE": "1",
         **_gpu_variables(request),
         **request.variables,
+        **_watched_variables(directory, request),
     }
+
+
+def _watched_variables(directory: Path, request: TrialRequest) -> dict[str, str]:
+    own = request.variables.get("PYTHONPATH")
+    places = [str(directory / "watched"), *([own] if own else [])]
+    return {"PYTHONPATH": ":".join(places)} if request.watch else {}
 
 
 def _gpu_variables(request: TrialRequest) -> dict[str, str]:
@@ -197,9 +209,10 @@ def _gpu_variables(request: TrialRequest) -> dict[str, str]:
 class _Output:
     """Both streams of a trial, read in the background until nobody holds their other ends."""
 
-    def __init__(self, bound: int, neutral: Neutral) -> None:
-        self.stdout, self.stderr = Kept(bound), Kept(bound)
-        self._neutral = neutral
+    def __init__(self, request: TrialRequest, neutral: Neutral) -> None:
+        bound = request.limits.output_bytes
+        self.stdout, self.stderr = (Kept(bound, Novelty() if request.watch else None) for _ in range(2))
+        self.neutral = neutral
         self._threads: list[threading.Thread] = []
 
     def read(self, stream: int, kept: Kept) -> None:
@@ -209,7 +222,7 @@ class _Output:
 
     def _read(self, stream: int, kept: Kept) -> None:
         with os.fdopen(stream, "rb", buffering=0) as file:
-            for piece in self._neutral.pieces(iter(lambda: file.read(65536), b"")):
+            for piece in self.neutral.pieces(iter(lambda: file.read(65536), b"")):
                 kept.add(piece)
 
     def finish(self) -> None:
@@ -217,8 +230,10 @@ class _Output:
             thread.join(_DRAIN_S)
 
 
-def _supervised(orders: dict[str, Any], output: _Output) -> dict[str, Any]:
-    """Run a trial under a supervisor, and return how it says that it ended."""
+def _supervised(
+    orders: dict[str, Any], output: _Output, request: TrialRequest
+) -> tuple[dict[str, Any], watching.Followed]:
+    """Run a trial under a supervisor; how it says that it ended, and what was seen where it was watched."""
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", str(Path(supervisor.__file__))],
@@ -234,20 +249,49 @@ def _supervised(orders: dict[str, Any], output: _Output) -> dict[str, Any]:
     output.read(err_read, output.stderr)
     with process:
         try:
-            return _conversation(process, orders | {"stdout": out_write, "stderr": err_write})
+            _tell(process, orders | {"stdout": out_write, "stderr": err_write})
+            followed = _followed(process, output, request)
+            return _answer(process), followed
         finally:
             _closed(process.stdin)  # an order to end, if the trial still runs
             process.wait()
             output.finish()
 
 
-def _conversation(process: "subprocess.Popen[bytes]", orders: dict[str, Any]) -> dict[str, Any]:
+def _tell(process: "subprocess.Popen[bytes]", orders: dict[str, Any]) -> None:
     assert process.stdin
-    assert process.stdout
-    assert process.stderr
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(orders).encode() + b"\n")
         process.stdin.flush()
+
+
+def _followed(process: "subprocess.Popen[bytes]", output: _Output, request: TrialRequest) -> watching.Followed:
+    """Watch the trial if that was asked for, and give the order to end it if it does not end by itself."""
+    if request.watch is None:
+        return watching.Followed()
+
+    answer = process.stdout
+    assert answer
+
+    def look(spying: bool) -> str:  # noqa: FBT001
+        seen = watching.look(process.pid, spying=spying).encode()
+        return b"".join(output.neutral.pieces([seen])).decode()
+
+    followed = watching.watch_trial(
+        request.watch,
+        request.limits.timeout_s,
+        look=look,
+        printed=lambda: output.stdout.said + output.stderr.said,
+        ended=lambda within_s: bool(select.select([answer], [], [], within_s)[0]),
+    )
+    if followed.end is not watching.End.ENDED:
+        _closed(process.stdin)
+    return followed
+
+
+def _answer(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    assert process.stdout
+    assert process.stderr
     said = process.stdout.read()
     if said:
         return dict(json.loads(said))
@@ -261,7 +305,9 @@ def _closed(stream: IO[bytes] | None) -> None:
             stream.close()
 
 
-def _result(ended: Mapping[str, Any], output: _Output, request: TrialRequest, directory: Path) -> TrialResult:
+def _result(
+    ended: Mapping[str, Any], followed: watching.Followed, output: _Output, request: TrialRequest, directory: Path
+) -> TrialResult:
     infra = _infra(ended)
     why = ended.get("ended_for")
     if why == "processes":
@@ -273,7 +319,7 @@ def _result(ended: Mapping[str, Any], output: _Output, request: TrialRequest, di
         duration_s=ended.get("duration_s", 0.0),
         exit_status=exit_status,
         signal=signal,
-        timed_out=why == "timeout",
+        **watching.marks(request.watch, followed, ended_by_us=why == "abandoned", timed_out=why == "timeout"),
         out_of_memory=why == "memory",
         infra=infra,
         kept=str(directory) if request.keep else None,

@@ -1,0 +1,1 @@
+"""What is put into a watched trial; `sitecustomize` is copied there, and never imported here."""
