@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from runner import __version__
 from runner.case import MANIFEST, Case
 from runner.engines.base import Engine, Prepared
 from runner.evidence import (
@@ -25,6 +24,7 @@ from runner.evidence import (
 )
 from runner.expectation import lines
 from runner.plan import Plan
+from runner.revision import describe
 from runner.sanitized import settled, signature
 from runner.verdict import decide
 
@@ -76,7 +76,7 @@ def evidence(record: Record, engine: Engine) -> Evidence:
         started=record.started,
         durations=record.durations,
         command=plan.command(engine.name),
-        runner=__version__,
+        runner=describe(Path(__file__).parents[1]),
     )
 
 
