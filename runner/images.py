@@ -38,7 +38,7 @@ from runner.text import one_line, plain
 Recipes = Mapping[str, Iterable[Recipe]]
 """What the cases need: case id -> the recipes of its environments."""
 
-__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "names", "remove_unused", "usage"]
+__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "names", "refresh_bases", "remove_unused", "usage"]
 
 PYTHON = "3.11"
 """Debian bookworm's, and so the only one the images have."""
@@ -164,6 +164,11 @@ def build_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], note:
     """Every recipe's image, each once, in the recipes' order. Raises as `ensure` does."""
     facts = [ensure(client, root, recipe, note) for recipe in recipes]
     return list({image.name: image for image in facts}.values())
+
+
+def refresh_bases(root: Path, note: Note) -> Pin:
+    """Pin the base that the registry has today. Raises EngineError where none answers."""
+    return bases.refresh(root / "images", note)
 
 
 def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
