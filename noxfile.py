@@ -57,7 +57,7 @@ def case_session(case: str, title: str) -> None:
         call(session, "runner", "case", case, *session.posargs, skip_on=SKIPPED)
 
     run.__doc__ = title
-    nox.session(run, name=f"case-{case}", venv_backend="none", default=False)
+    nox.session(name=f"case-{case}", venv_backend="none", default=False)(run)
 
 
 def title_of(manifest: Path) -> str:

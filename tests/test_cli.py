@@ -1,6 +1,5 @@
 import errno
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     on = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
     monkeypatch.setattr(choosing, "choose", lambda *_: on)
     return on
