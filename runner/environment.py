@@ -91,7 +91,7 @@ def read_lock(text: str) -> Lock:
 def _header(text: str) -> dict[str, str]:
     """The comments that a lock begins with, as far as they are "# key: value"."""
     comments = takewhile(lambda line: line.startswith("#"), io.StringIO(text))
-    return dict((match[1], match[2]) for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n"))))
+    return {match[1]: match[2] for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n")))}
 
 
 def basis(requirements: Iterable[str], python: str) -> dict[str, str]:

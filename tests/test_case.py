@@ -403,6 +403,12 @@ def test_release_cases(checkout: Checkout, repro: str, fixed: str, expected: str
     assert problems(checkout, release(repro, fixed)) == [expected]
 
 
+def test_a_release_that_is_still_broken_has_one_version(checkout: Checkout) -> None:
+    manifest = MANIFEST.replace("provenance: distilled", "provenance: release")
+    assert loaded(checkout, manifest.replace("status: fixed", "status: open")).id == "tiny"
+    assert len(problems(checkout, manifest)) == 2
+
+
 UNREADABLE = [
     (b"", "1: is empty"),
     (b"# nothing but a comment\n", "1: is empty"),
