@@ -35,7 +35,10 @@ class Device(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class HostGpu:
-    """One GPU as the driver tells of it. `minor` is the number in /dev/nvidia<minor>; memory in bytes."""
+    """One GPU as the driver tells of it. `minor` is the number in /dev/nvidia<minor>; memory in bytes.
+
+    `pci` is its place as "00000000:00:06.0", by which the kernel log knows it.
+    """
 
     index: int
     name: str
@@ -45,6 +48,7 @@ class HostGpu:
     memory_bytes: int
     free_bytes: int
     driver: str
+    pci: str = ""
 
 
 def gpus() -> list[HostGpu]:
@@ -84,6 +88,7 @@ def _gpu(index: int, driver: str) -> HostGpu | None:
             memory_bytes=memory.total,
             free_bytes=memory.free,
             driver=driver,
+            pci=str(pynvml.nvmlDeviceGetPciInfo(handle).busId),
         )
     except pynvml.NVMLError:
         return None

@@ -17,6 +17,7 @@ from runner.evidence import Attestation, Durations, Evidence, Outcome, Trial, Va
 from runner.expectation import judge, observe
 from runner.growth import growth
 from runner.plan import Options, Plan, Skipped, make_plan, recipe
+from runner.probes import xid
 from runner.probes.instruments import Instruments
 from runner.record import Place, Record, evidence, payload
 
@@ -31,7 +32,8 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return plan
-    return _Run(plan, engine, console).evidence()
+    with xid.watch(plan.gpus if engine.local else ()) as faults:
+        return _Run(plan, engine, console, faults).evidence()
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class _Run:
     plan: Plan
     engine: Engine
     console: Console
+    faults: xid.Faults
 
     def evidence(self) -> Evidence | Skipped:
         plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
@@ -113,6 +116,7 @@ class _Run:
                 variables=plan.spec.variables,
                 gpus=plan.gpus,
                 keep=plan.options.keep,
+                watch=plan.watch,
             )
             if not schedule.wants(variant, trials, asked):
                 self.console.say(f"  {variant} is not run: it could not change the verdict")
@@ -128,6 +132,7 @@ class _Run:
         """One trial, and again while the machine is to blame, a bounded number of times."""
         trials: list[Trial] = []
         while not trials or (trials[-1].outcome is Outcome.INFRA and len(trials) <= INFRA_RETRIES):
+            self.faults()  # what came before is not this trial's
             result = self.engine.run(prepared, request)
             if result.kept:
                 self.console.say(f"  kept: {result.kept}")
@@ -148,6 +153,7 @@ class _Run:
             duration_s=result.duration_s,
             stdout=result.stdout,
             stderr=result.stderr,
+            xids=self.faults(),
         )
 
 

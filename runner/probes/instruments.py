@@ -188,7 +188,7 @@ def worth_probing(plan: Plan, trials: Sequence[Trial]) -> bool:
     """Whether repro ran kernels on a GPU, to an end."""
     ran = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
     on_device = bool(plan.gpus) and plan.spec.grade is Grade.HARDWARE
-    ended = bool(ran) and not any(trial.observation.timed_out for trial in ran)
+    ended = bool(ran) and not any(trial.observation.timed_out or trial.observation.hung for trial in ran)
     return on_device and ended and plan.case.manifest.failure not in _BLIND
 
 

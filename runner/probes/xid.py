@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from runner import hardware
 from runner.evidence import Xid
 from runner.text import one_line
 
@@ -51,6 +52,20 @@ def _place(pci: str) -> tuple[int, ...]:
     """(domain, bus, device): the driver writes the domain with four digits or eight, the function or not."""
     parts = pci.partition(".")[0].split(":")
     return tuple(int(part, 16) for part in ["0", *parts][-3:])
+
+
+Faults = Callable[[], list[Xid]]
+
+
+@contextmanager
+def watch(gpus: Sequence[int]) -> Iterator[Faults]:
+    """Yields what returns the faults of these GPUs of this machine since the last call; no GPUs, no faults."""
+    if not gpus:
+        yield list
+        return
+    places = [gpu.pci for gpu in hardware.gpus() if gpu.index in gpus and gpu.pci]
+    with kernel_log() as new:
+        yield lambda: of_gpus(parse(new()), places)
 
 
 @contextmanager
