@@ -1,0 +1,359 @@
+"""What only the venv engine promises."""
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import uuid
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runner.engines import scratch, uv, venv
+from runner.engines.base import Prepared, Recipe, TrialRequest
+from runner.engines.gpu_access import HostFacts
+from runner.engines.owner import Owner
+from runner.engines.venv import VenvEngine
+from runner.errors import BuildError, MachineError, UsageError
+from tests.engines.runner_process import FAMILY, PROCESSES
+from tests.engines.subjects import TOKEN, Bench, VenvSubject, eventually, this_python
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> VenvEngine:
+    return VenvEngine(cache=tmp_path / "cache", place=tmp_path / "scratch")
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The lock of a package that lies in a directory; there is no index."""
+    directory = tmp_path / "wheels"
+    directory.mkdir()
+    path = directory / "demo-1.0-py3-none-any.whl"
+    files = {
+        "demo.py": b"VALUE = 42\n",
+        "demo-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
+        "demo-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},sha256={_urlsafe(content)},{len(content)}\n" for name, content in files.items())
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        archive.writestr("demo-1.0.dist-info/RECORD", record + "demo-1.0.dist-info/RECORD,,\n")
+    monkeypatch.setenv("UV_FIND_LINKS", str(directory))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    return f"demo==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+
+def _urlsafe(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def recipe(lock: str) -> Recipe:
+    return Recipe(image="cpu", lock=lock, python=this_python())
+
+
+def test_what_the_lock_names_is_installed(engine: VenvEngine, wheel: str) -> None:
+    bench = Bench(engine, engine.prepare(recipe(wheel), print))
+    assert bench.run("import demo; print(demo.VALUE, demo.__file__)").stdout.startswith("42 /env/lib/python3")
+    assert list(Path(bench.prepared.python).parents[1].rglob("demo.*.pyc")), "bytecode is compiled beforehand"
+
+
+def test_a_ready_environment_is_found_ready(engine: VenvEngine, wheel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = engine.prepare(recipe(wheel), print)
+    monkeypatch.setattr(uv, "build", None)
+    assert engine.prepare(recipe(wheel), print).key == first.key
+
+
+def test_another_lock_or_python_is_another_environment(engine: VenvEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uv, "build", lambda directory, **_: directory.mkdir())
+    recipes = [
+        Recipe(image="cpu", lock="a", python="3.11"),
+        Recipe(image="cpu", lock="b", python="3.11"),
+        Recipe(image="cpu", lock="a", python="3.12"),
+        Recipe(image="cuda13", lock="a", python="3.11"),  # images are not for this engine
+    ]
+    assert len({engine.prepare(one, print).key for one in recipes}) == 3
+
+
+def test_a_half_built_environment_is_built_anew(engine: VenvEngine, wheel: str) -> None:
+    prepared = engine.prepare(recipe(wheel), print)
+    directory = Path(prepared.python).parents[1]
+    (directory / "complete.json").unlink()
+    (directory / "rubbish").touch()
+    bench = Bench(engine, engine.prepare(recipe(wheel), print))
+    assert not (directory / "rubbish").exists()
+    assert bench.run("import demo").exit_status == 0
+
+
+def test_an_environment_whose_interpreter_went_away_is_built_anew(engine: VenvEngine, wheel: str) -> None:
+    python = Path(engine.prepare(recipe(wheel), print).python)
+    python.unlink()
+    python.symlink_to("/nowhere/python")
+    assert Bench(engine, engine.prepare(recipe(wheel), print)).run("import demo").exit_status == 0
+
+
+def test_two_at_once_build_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds, both_are_there, notes = [], threading.Event(), list[str]()
+
+    def build(directory: Path, **_: object) -> None:
+        builds.append(directory)
+        both_are_there.wait(60)
+        (directory / "bin").mkdir(parents=True)
+        (directory / "bin" / "python").touch()
+
+    def told(text: str) -> None:
+        notes.append(text)
+        both_are_there.set()
+
+    monkeypatch.setattr(uv, "build", build)
+    engines = [VenvEngine(cache=tmp_path / "cache", place=tmp_path / name) for name in ("one", "two")]
+    threads = [threading.Thread(target=engine.prepare, args=(recipe("x"), told)) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(builds) == 1
+    assert notes == ["waiting for another run that builds the same environment"]
+
+
+def test_a_wrong_hash_is_refused(engine: VenvEngine, wheel: str) -> None:
+    name, _, digest = wheel.strip().rpartition(":")
+    wrong = f"{name}:{digest[::-1]}\n"
+    with pytest.raises(BuildError, match=r"(?i)hash mismatch for .demo==1\.0") as raised:
+        engine.prepare(recipe(wrong), print)
+    assert_one_line_with_log(raised.value)
+
+
+def test_a_version_that_does_not_exist_is_named(engine: VenvEngine, wheel: str) -> None:
+    with pytest.raises(BuildError, match=r"demo==9\.9") as raised:
+        engine.prepare(recipe(wheel.replace("1.0", "9.9")), print)
+    assert_one_line_with_log(raised.value)
+
+
+def test_a_lock_without_hashes_is_refused(engine: VenvEngine, wheel: str) -> None:
+    with pytest.raises(BuildError, match="must have a hash"):
+        engine.prepare(recipe("demo==1.0\n"), print)
+
+
+def assert_one_line_with_log(error: BuildError) -> None:
+    text = str(error)
+    assert "\n" not in text
+    log = Path(text.rpartition("the whole log: ")[2].rstrip(")"))
+    assert "error" in log.read_text()
+
+
+def test_nothing_half_built_stays_after_a_failure(engine: VenvEngine, wheel: str, tmp_path: Path) -> None:
+    with pytest.raises(BuildError):
+        engine.prepare(recipe(wheel.replace("1.0", "9.9")), print)
+    assert [path.suffix for path in (tmp_path / "cache" / "envs").iterdir()] == [".lock"]
+
+
+UV_ON_A_FULL_DISK = """\
+Resolved 1 package in 321ms
+error: Failed to install: six-1.16.0-py2.py3-none-any.whl (six==1.16.0)
+  cause: Failed to copy to `/x/lib/python3.11/site-packages/six.py`
+  cause: failed to copy file from /a/six.py to /x/.tmpQ1kc5a: No space left on device (os error 28)
+"""
+"""What uv 0.13.9 said when its target was a file system of 60 KiB."""
+
+
+def test_a_disk_that_fills_up_is_the_machines_fault(tmp_path: Path) -> None:
+    error = uv.failure(UV_ON_A_FULL_DISK, tmp_path / "log")
+    assert isinstance(error, MachineError)
+    assert "the disk is full" in str(error)
+
+
+def test_a_disk_that_is_full_for_ourselves(engine: VenvEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "/x/y")
+
+    monkeypatch.setattr(venv, "_lay_out", write)
+    with pytest.raises(MachineError, match="the disk is full: no room to write /x/y"):
+        engine.run(Prepared(key="k", python="/x/bin/python"), TrialRequest(files={}, arguments=[]))
+
+
+OLDER_UV = """\
+Using CPython 3.11.7
+  \N{MULTIPLICATION SIGN} No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of nosuch==1 and you require nosuch==1, we
+      can conclude that your requirements are unsatisfiable.
+"""
+
+
+def test_last_words_are_the_error_on_one_line() -> None:
+    said = uv.last_words(OLDER_UV)
+    assert said.startswith("No solution found when resolving dependencies: Because there is no version of nosuch==1")
+    assert uv.last_words("warning: x\nerror: it\n  cause: y\n") == "error: it cause: y"
+    assert uv.last_words("no\nmark\n") == "no mark"
+    assert len(uv.last_words("error: " + "x" * 5000)) < 1000
+
+
+def test_uv_hears_what_pip_was_told(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\ncert = /file/ca.pem\nextra-index-url =\n  https://one.example/\n  https://two.example/\n"
+    )
+    heard = uv.settings(
+        {
+            "PIP_CONFIG_FILE": str(file),
+            "PIP_INDEX_URL": "https://pip.example/",
+            "PIP_FIND_LINKS": "/a /b",
+            "UV_HTTP_TIMEOUT": "7",
+            "PIP_DEFAULT_TIMEOUT": "9",
+            "OTHER": "kept",
+        }
+    )
+    assert heard["UV_DEFAULT_INDEX"] == "https://pip.example/"
+    assert heard["UV_INDEX"] == "https://one.example/ https://two.example/"
+    assert heard["UV_FIND_LINKS"] == "/a,/b"
+    assert heard["SSL_CERT_FILE"] == "/file/ca.pem"
+    assert heard["UV_HTTP_TIMEOUT"] == "7"
+    assert heard["OTHER"] == "kept"
+    assert (
+        uv.settings({"UV_DEFAULT_INDEX": "https://uv.example/", **heard})["UV_DEFAULT_INDEX"] == "https://pip.example/"
+    )
+
+
+def test_an_image_needs_the_docker_engine(engine: VenvEngine) -> None:
+    with pytest.raises(UsageError, match="--image vendor/x:1 needs the docker engine"):
+        engine.prepare(Recipe(image="cpu", lock="", use_image="vendor/x:1"), print)
+
+
+def test_only_variables_that_are_meant_for_it_reach_a_trial(venv_bench: Bench) -> None:
+    result = venv_bench.run("import os, json; print(json.dumps(dict(os.environ)))", variables={"OWN": "1"})
+    variables = json.loads(result.stdout)
+    ours = "PATH HOME TMPDIR USER LOGNAME LANG PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE CUDA_VISIBLE_DEVICES"
+    assert set(variables) == {*ours.split(), "OWN"}
+    assert variables["PATH"] == "/env/bin:/usr/local/bin:/usr/bin:/bin"
+    assert variables["CUDA_VISIBLE_DEVICES"] == ""
+    assert variables["LANG"] == "C.UTF-8"
+
+
+def test_chosen_gpus_are_the_ones_a_trial_sees(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = HostFacts(libraries={"libcuda.so.1": Path("/opt/driver/libcuda.so.1")})
+    monkeypatch.setattr(venv, "host_facts", lambda: facts)
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")
+    script = f"import os; print(*map(os.environ.get, {names}))"
+    assert venv_bench.run(script, gpus=(2, 0)).stdout == "2,0 PCI_BUS_ID /opt/driver\n"
+    monkeypatch.setattr(venv, "host_facts", lambda: HostFacts(libraries=facts.libraries, loader_knows=True))
+    assert venv_bench.run(script, gpus=(1,)).stdout == "1 PCI_BUS_ID None\n"
+
+
+def test_no_private_path_gets_into_the_output(venv_bench: Bench, venv_subject: VenvSubject) -> None:
+    script = """
+import json, os, sys, tempfile
+print(sys.path, sys.prefix, sys.base_prefix, os.environ, tempfile.mkdtemp())
+print("x" * 1_000_000, os.getcwd(), file=sys.stderr)
+json.loads("{")
+"""
+    result = venv_bench.run(script)
+    said = result.stdout + result.stderr
+    for private in (str(venv_subject.place), str(venv_subject.cache), str(Path.home() / ".pyenv")):
+        assert private not in said
+    assert 'File "/case/script.py"' in result.stderr
+    assert "/scratch/tmp" in result.stdout
+    assert "'/env/lib/python" in result.stdout
+
+
+def test_a_killed_supervisor_takes_the_trial_along(
+    venv_bench: Bench, venv_subject: VenvSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(venv, "_DRAIN_S", 0.2)
+    token = uuid.uuid4().hex
+    killer = threading.Thread(target=kill_supervisor, args=(venv_subject, token))
+    killer.start()
+    result = venv_bench.run(FAMILY, variables={TOKEN: token})
+    killer.join()
+    assert result.infra == "the trial could not be run: its supervisor ended: it was killed"
+    assert (result.exit_status, result.signal) == (None, None)
+    eventually(lambda: venv_subject.processes(token) == 0)
+
+
+def kill_supervisor(subject: VenvSubject, token: str) -> None:
+    eventually(lambda: subject.processes(token) == PROCESSES)
+    for child in psutil.Process().children():
+        if any(word.endswith("supervisor.py") for word in child.cmdline()):
+            child.kill()
+
+
+def test_an_interpreter_that_is_not_there_is_the_machines_fault(venv_bench: Bench) -> None:
+    prepared = Prepared(key="x", python="/nowhere/bin/python")
+    result = venv_bench.engine.run(prepared, TrialRequest(files={}, arguments=["x.py"]))
+    assert result.infra == "the trial could not be run: No such file or directory: /nowhere/bin/python"
+
+
+def test_a_trial_gives_no_core_dump(venv_bench: Bench) -> None:
+    assert venv_bench.run("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))").stdout == "(0, 0)\n"
+
+
+def test_what_a_trial_locked_away_is_removed_too(venv_bench: Bench, venv_subject: VenvSubject) -> None:
+    venv_bench.run("import os; os.makedirs('a/b'); open('a/b/c', 'w'); os.chmod('a/b', 0o500); os.chmod('a', 0)")
+    assert venv_subject.left_by(os.getpid()) == []
+
+
+@pytest.fixture
+def gone() -> Owner:
+    """A process of this host that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        me = Owner.current()
+    return me._replace(pid=process.pid)
+
+
+def left(place: Path, owner: str) -> Path:
+    directory = place / "abc"
+    directory.mkdir(parents=True)
+    (directory / "file").touch()
+    directory.with_suffix(".owner").write_text(owner)
+    return directory
+
+
+def test_sweep_takes_what_the_dead_left(tmp_path: Path, gone: Owner) -> None:
+    directory = left(tmp_path, str(gone))
+    assert scratch.sweep(tmp_path) == [f"scratch directory {directory}"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("whose", ["mine", "of another host", "unreadable"])
+def test_sweep_leaves_what_may_be_in_use(tmp_path: Path, gone: Owner, whose: str) -> None:
+    owner = {"mine": Owner.current(), "of another host": gone._replace(host="elsewhere-12345678")}.get(whose, "?")
+    directory = left(tmp_path, str(owner))
+    assert scratch.sweep(tmp_path) == []
+    assert (directory / "file").exists()
+
+
+@pytest.fixture
+def orphan(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    home = tmp_path / "abc" / "home"
+    with subprocess.Popen(["sleep", "600"], env={"HOME": str(home)}) as process:
+        yield process
+        process.kill()
+
+
+def test_sweep_ends_what_still_runs_there(tmp_path: Path, gone: Owner, orphan: "subprocess.Popen[bytes]") -> None:
+    left(tmp_path, str(gone))
+    assert f"process {orphan.pid}" in scratch.sweep(tmp_path)
+    assert orphan.wait(60) == -signal.SIGKILL
+
+
+def test_scratch_space_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = scratch.usual_place()
+    assert place.stat().st_mode & 0o777 == 0o700
+    with scratch.scratch(place) as directory:
+        assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_place_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "real").mkdir()
+    (tmp_path / f"casebook-{os.getuid()}").symlink_to(tmp_path / "real")
+    with pytest.raises(MachineError, match="somebody else's"):
+        scratch.usual_place()
