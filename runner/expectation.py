@@ -9,8 +9,9 @@ from runner.case import Expectation
 from runner.engines.base import TrialResult
 from runner.evidence import Observation, Outcome
 from runner.growth import after_warm_up, growth
-from runner.manifest import Growth
+from runner.manifest import Growth, Hang
 from runner.printed import read
+from runner.probes import stacks
 from runner.text import one_line, without_escapes
 
 _AFTER_UNCAUGHT = {1, 120, None}
@@ -28,12 +29,16 @@ class Judgement(NamedTuple):
 def observe(result: TrialResult) -> Observation:
     """Read off a result all that an expectation can name, whatever was declared."""
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
-    raised = tracebacks.last_raised(stderr) if result.exit_status in _AFTER_UNCAUGHT else None
+    raised = tracebacks.last_raised(stderr) if result.exit_status in _AFTER_UNCAUGHT and not result.hung else None
     printed = read(stdout)
     return Observation(
         exit_status=result.exit_status,
         signal=result.signal,
         timed_out=result.timed_out,
+        hung=result.hung,
+        hung_after_s=result.hung_after_s,
+        slow=result.slow,
+        stacks=list(result.stacks),
         out_of_memory=result.out_of_memory,
         exception=raised.type if raised else None,
         message=raised.message if raised else None,
@@ -63,11 +68,12 @@ def lines(expectation: Expectation) -> list[str]:
     implied = "not 0" if _must_fail(expectation) else "0"
     status = implied if expectation.exit_status is None else str(expectation.exit_status)
     named = {
-        "exit status": None if expectation.signal else status,
+        "exit status": None if expectation.signal or expectation.hang else status,
         "signal": expectation.signal,
         "exception": expectation.exception,
         "message": expectation.message,
         "CUDA error": expectation.cuda_error,
+        "hang": expectation.hang and f"after {expectation.hang.after:g} s, in {expectation.hang.stack}",
     }
     declared = [f"{aspect}: {value}" for aspect, value in named.items() if value is not None]
     declared += [f"figure {name}: {bound}" for name, bound in expectation.figures.items()]
@@ -85,13 +91,15 @@ def _growth_line(declared: Growth) -> str:
 
 def failed(seen: Observation) -> bool:
     """Whether the process ended in any other way than exit status 0, or not by itself."""
-    return seen.timed_out or seen.out_of_memory or seen.exit_status != 0
+    return seen.hung or seen.timed_out or seen.out_of_memory or seen.exit_status != 0
 
 
 def ending(seen: Observation) -> str:
     """How a trial ended, on one line: "ValueError: off by two", "SIGSEGV", "exit status 3"."""
+    if seen.hung:
+        return f"hung after {seen.hung_after_s or 0:g} s: {stacks.standing(seen.stacks) or 'nobody knows where'}"
     if seen.timed_out:
-        return "ended at the time limit"
+        return "slow, still getting on at the time limit" if seen.slow else "ended at the time limit"
     if seen.out_of_memory:
         return "ended at the memory limit"
     if seen.exception:
@@ -119,8 +127,13 @@ def _must_fail(expectation: Expectation) -> bool:
 
 
 def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -> Iterator[str]:
-    if seen.timed_out:
-        yield f"time: ended at the time limit after {result.duration_s:.0f} s"
+    if expected.hang:
+        yield from _wrong_hang(expected.hang, seen)
+    elif seen.hung:
+        yield f"time: {ending(seen)}"
+    elif seen.timed_out:
+        slow = ", and was still getting on" if seen.slow else ""
+        yield f"time: ended at the time limit after {result.duration_s:.0f} s{slow}"
     elif seen.out_of_memory:
         yield "memory: ended at the memory limit"
     else:
@@ -133,6 +146,16 @@ def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -
     yield from _wrong_digests(expected, seen)
     if expected.growth:
         yield from _wrong_growth(expected.growth, seen)
+
+
+def _wrong_hang(expected: Hang, seen: Observation) -> Iterator[str]:
+    declared = f"hang: expected after {expected.after:g} s in /{expected.stack}/"
+    if not seen.hung:
+        yield f"{declared}, saw {ending(seen)}"
+    elif not seen.stacks:
+        yield f"{declared}, and no stack could be taken"
+    elif not stacks.matching(expected.stack, seen.stacks):
+        yield f"{declared}, found in no stack: {ending(seen)}"
 
 
 def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:

@@ -291,10 +291,25 @@ class SanitizerFinding(Model):
     )
 
 
+class Hang(Model):
+    """A trial that does not end. Its processes still run and nothing of them gets on, and one stands where it should.
+
+    What counts as getting on: `runner.engines.watching`.
+    """
+
+    after: Seconds = Field(
+        description="Seconds after its start from which on the script must not get on any more: '20s'."
+    )
+    stack: Regex = Field(
+        description="Regular expression (Python's), searched in the stacks of each process; one at least must match. "
+        "Names of functions are best: _engine_run_backward, all_gather|all_reduce."
+    )
+
+
 class Expectation(Model):
     """Everything that must hold of a trial; what is not named is not looked at.
 
-    `exit_status` is implied where neither it nor a signal is named: 0, unless a failure (exception, signal,
+    `exit_status` is implied where neither it, a signal nor a hang is named: 0, unless a failure (exception, signal,
     cuda_error) is declared. `message` is a regular expression, searched in the exception's text where an exception
     is declared, otherwise in both streams.
     """
@@ -320,6 +335,11 @@ class Expectation(Model):
         description="CUDA error by its runtime name, such as cudaErrorIllegalAddress (a device-side assert is "
         "cudaErrorAssert), however it arrives: exception, abort, printed. Where only a library's status says what is "
         "wrong, that: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_EXECUTION_FAILED, ncclInvalidUsage.",
+    )
+    hang: Hang | None = Field(
+        None,
+        description="For repro: the script does not end, and stands where it should: "
+        "{after: 20s, stack: _engine_run_backward}. The trial is ended as soon as that is clear.",
     )
     figures: Annotated[dict[FigureName, BoundField], BeforeValidator(_none_is_empty)] = Field(
         default_factory=dict,

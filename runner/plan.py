@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runner import hardware
 from runner.case import Case
-from runner.engines.base import Engine, EngineName, Limits, Recipe
+from runner.engines.base import Engine, EngineName, Limits, Recipe, Watch
 from runner.errors import MachineError, ManifestError, Problem
 from runner.evidence import Attestation, Variant, Verdict
 from runner.manifest import EnvironmentSpec
@@ -56,6 +56,12 @@ class Plan:
         """What the verdict asks of the trials."""
         repro, fixed = (self.case.expectation(self.environment, variant) for variant in Variant)
         return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
+
+    @property
+    def watch(self) -> Watch | None:
+        """What to look for in trials of both variants, which are run alike, where repro is to hang."""
+        hang = self.case.expectation(self.environment, Variant.REPRO).hang
+        return Watch.from_second(hang.after, gpus=bool(self.gpus)) if hang else None
 
     def wanting(self, found: Attestation) -> str | None:
         """Why what the environment itself sees does not do: it may be less than what the host has."""

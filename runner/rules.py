@@ -6,14 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from runner.document import Location
+from runner.engines.base import Watch
 from runner.evidence import Variant
-from runner.manifest import Expectation, pin
+from runner.manifest import Expectation, Manifest, Seconds, pin
 from runner.rates import trials_to_refute
 
-_FAILURES = ("exception", "signal", "cuda_error")
+_FAILURES = ("exception", "signal", "cuda_error", "hang")
+_ENDINGS = ("exit_status", "exception", "signal", "cuda_error")
+_TIMEOUT = TypeAdapter(Seconds)
+_TIMEOUT_S = Manifest.model_fields["timeout"].default
 _ANY_FINDING = ("kind", "access", "kernel")
 
 
@@ -52,6 +56,7 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
         merged = [_merged(data, written, name, variant) for variant in Variant]
         yield from _judge(*merged)
         yield from _too_few_trials(data, merged[0])
+        yield from _too_little_time(data, name, merged[0])
 
 
 def _identity(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
@@ -101,6 +106,12 @@ def _doubled(location: Location, requirements: Any, seen: set[str]) -> Iterator[
 def _contradiction(location: Location, expectation: Expectation) -> Iterator[Breach]:
     if expectation.signal is not None and expectation.exit_status is not None:
         yield Breach((*location, "signal"), "a process ends by a signal or with an exit status; name one")
+    if expectation.hang:
+        for key in _ENDINGS:
+            if getattr(expectation, key) is not None:
+                yield Breach((*location, key), "is a way to end, and a script that hangs does not; leave one out")
+        if not _telling(expectation.hang.stack):
+            yield Breach((*location, "hang", "stack"), "matches every stack; name the function that it hangs in")
     for name in expectation.figures:
         if name in [*expectation.differs, *expectation.same]:
             yield Breach((*location, "figures", name), "is named as a figure and as a digest; a line prints one")
@@ -123,6 +134,21 @@ def _too_few_trials(data: Mapping[str, Any], repro: _Written | None) -> Iterator
             told = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
             own: Location = (*repro.location, "rate")
             yield Breach(own if _dig(data, *own) else ("repro", "expect", "rate"), told)
+
+
+def _too_little_time(data: Mapping[str, Any], environment: str, repro: _Written | None) -> Iterator[Breach]:
+    """A hang is told from slowness by looking on for some time."""
+    if repro is None or repro.expectation.hang is None:
+        return
+    with suppress(ValidationError):
+        timeout_s = _TIMEOUT.validate_python(data.get("timeout", _TIMEOUT_S))
+        gpus = bool(_dig(data, "environments", environment, "gpus"))
+        watch = Watch.from_second(repro.expectation.hang.after, gpus=gpus)
+        if timeout_s < watch.settled_s:
+            told = f"is clear after {watch.settled_s:g} s at the earliest, and the timeout is {timeout_s:g} s"
+            own: Location = (*repro.location, "hang", "after")
+            where = own if _dig(data, *own) else ("repro", "expect", "hang", "after")
+            yield Breach(where, f"{told}; raise the timeout")
 
 
 def _fixed_fails(location: Location, expectation: Expectation) -> Iterator[Breach]:
@@ -159,7 +185,8 @@ def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
         )
     if repro and not _names_failure(repro.expectation):
         yield Breach(
-            repro.location, "names no failure: say which exception, signal, cuda_error, message or figures show it"
+            repro.location,
+            "names no failure: say which exception, signal, cuda_error, hang, message or figures show it",
         )
     if repro and fixed:
         yield from _unproven_digests(repro, fixed)

@@ -59,6 +59,16 @@ class Watch:
     interval_s: float = 1.0
     spins: bool = False
 
+    @classmethod
+    def from_second(cls, after_s: float, *, gpus: bool) -> Self:
+        """Where GPUs are in play, CPU time says nothing, so nothing may move for half as long again, or 10 s."""
+        return cls(after_s=after_s, still_s=max(10.0, after_s / 2), spins=True) if gpus else cls(after_s=after_s)
+
+    @property
+    def settled_s(self) -> float:
+        """When a trial that hung from `after_s` on is known to hang, with a sample or two to spare."""
+        return self.after_s + self.still_s + 2 * self.interval_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRequest:
@@ -167,6 +177,6 @@ def cut_middle(data: bytes, total: int, bound: int) -> str:
     if total <= bound:
         return data.decode("utf-8", "replace")
     half = bound // 2
-    head, tail = data[:half], data[-half:]
+    head, tail = data[:half], data[len(data) - half :]
     mark = f"\n[... {total - 2 * half} bytes cut here ...]\n"
     return head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace")
