@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from runner.report import escape, words
+from runner.report import escape, sentence, words
 
 
 @cache
@@ -19,6 +19,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
+    environment.filters["headline"] = lambda run: sentence.markdown(sentence.headline(run))
     environment.filters.update(code=escape.code, codes=escape.codes, fence=escape.fence, listed=escape.listed)
     for word in ("seconds", "size", "share", "interval", "spread", "date", "instant", "packages", "gpu"):
         environment.filters[word] = getattr(words, word)

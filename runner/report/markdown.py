@@ -8,6 +8,7 @@ from pathlib import Path
 from runner.evidence import Evidence, UpstreamFacts, Variant, evidence_path
 from runner.report.engine import render
 from runner.report.escape import Markdown, code, link, prose
+from runner.report.instruments import Instruments, instruments
 from runner.report.sighting import Sighting, sighting
 from runner.report.words import cautions, newest_hardware_first, utc
 
@@ -26,6 +27,7 @@ class Section:
     path: str
     sightings: Sequence[Sighting]
     cautions: Sequence[str]
+    instruments: Instruments
     own_diff: str | None
     """Where the scripts were others then."""
 
@@ -55,6 +57,7 @@ def _section(run: Evidence, fix_diff: str) -> Section:
         path=evidence_path(Path("reports"), run).as_posix(),
         sightings=[sighting(run, variant) for variant in Variant],
         cautions=cautions(run.environment),
+        instruments=instruments(run),
         own_diff=_bounded(run.case.fix_diff) if run.case.fix_diff != fix_diff else None,
     )
 

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
-from runner.expectation import telling_line
+from runner.expectation import ending, telling_line
+from runner.probes.sanitizer import EXECUTABLE
 from runner.report.escape import Markdown, code, prose
+from runner.report.instruments import seen_in
+from runner.report.standing import Stand, stands
 from runner.text import tail
 
 FIGURES_SHOWN = 20
@@ -27,7 +30,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Sighting:
-    """One variant in one run. `sample` is the trial whose output is shown, `stdout` and `stderr` its last lines."""
+    """One variant in one run. `sample` is the trial whose output is shown, `stdout` and `stderr` its last lines.
+
+    `stands` are where the sample's processes stood, if anybody looked.
+    """
 
     variant: Variant
     rate: Rate
@@ -36,6 +42,7 @@ class Sighting:
     sample: Trial | None
     stdout: str
     stderr: str
+    stands: Sequence[Stand] = ()
 
     @property
     def headline(self) -> str:
@@ -45,15 +52,16 @@ class Sighting:
 def sighting(run: Evidence, variant: Variant) -> Sighting:
     trials = run.trials_of(variant)
     counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
-    sample = _sample(trials)
+    sample, signature = _sample(trials), run.case.signature.get(variant, [])
     return Sighting(
         variant=variant,
         rate=run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0),
-        rows=list(_rows(run.case.signature.get(variant, []), counted)),
+        rows=[*_rows(_uninstrumented(signature), counted), *_sanitizer_rows(signature, run, variant)],
         durations=[trial.duration_s for trial in counted],
         sample=sample,
         stdout=tail(sample.stdout, TAIL_LINES, TAIL_WIDTH) if sample else "",
         stderr=tail(sample.stderr, TAIL_LINES, TAIL_WIDTH) if sample else "",
+        stands=stands(sample),
     )
 
 
@@ -74,6 +82,18 @@ def _rows(signature: Sequence[str], counted: Sequence[Trial]) -> Iterator[Row]:
     others = [name for name in printed if f"figure {name}" not in declared]
     for name in others[:FIGURES_SHOWN]:
         yield Row(code(name), None, _together([_figure(name)(trial, "") for trial in counted]))
+
+
+def _uninstrumented(signature: Sequence[str]) -> list[str]:
+    return [line for line in signature if not line.startswith(f"{EXECUTABLE}: ")]
+
+
+def _sanitizer_rows(signature: Sequence[str], run: Evidence, variant: Variant) -> Iterator[Row]:
+    """What the tool must find is seen in trials of its own."""
+    own = [trial for trial in run.sanitized if trial.variant is variant]
+    for line in set(signature) - set(_uninstrumented(signature)):
+        seen = [prose(seen_in(trial.sanitizer)) for trial in own if trial.sanitizer]
+        yield Row(prose(EXECUTABLE), prose(line.partition(": ")[2]), _together(seen))
 
 
 def _together(seen: Sequence[Markdown]) -> Markdown:
@@ -97,6 +117,10 @@ def _exception(trial: Trial, _declared: str) -> Markdown:
 
 def _cuda_error(trial: Trial, _declared: str) -> Markdown:
     return code(trial.observation.cuda_error or "") or NOTHING
+
+
+def _hang(trial: Trial, _declared: str) -> Markdown:
+    return prose(ending(trial.observation))
 
 
 def _message(trial: Trial, declared: str) -> Markdown:
@@ -137,4 +161,5 @@ _LOOKS: dict[str, Callable[[Trial, str], Markdown]] = {
     "exception": _exception,
     "message": _message,
     "CUDA error": _cuda_error,
+    "hang": _hang,
 }

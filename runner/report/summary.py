@@ -1,6 +1,7 @@
 """What the terminal says of a run at its end. Evidence in, lines out."""
 
 from runner.evidence import Evidence
+from runner.report.sentence import headline, plain
 from runner.report.words import cautions
 from runner.text import one_line
 
@@ -11,9 +12,9 @@ DRIFT_SHOWN = 5
 def summary(run: Evidence) -> list[str]:
     """Plain lines: the verdict with its headline first, then the other reasons and what lowers the worth."""
     where = f"environment {run.environment.name} on {run.device}"
-    headline = f"{run.verdict}: {run.case.id}, {where}"
+    first = f"{run.verdict}: {run.case.id}, {where}"
     drift = [f"drift: {line}" for line in run.environment.drift[:DRIFT_SHOWN]]
     if len(run.environment.drift) > DRIFT_SHOWN:
         drift.append(f"drift: {len(run.environment.drift) - DRIFT_SHOWN} more, which the report lists")
-    details = [*run.reasons, *cautions(run.environment), *drift]
-    return [one_line(headline, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]
+    details = [plain(headline(run)), *run.reasons[1:], *cautions(run.environment), *drift]
+    return [one_line(first, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]
