@@ -112,6 +112,12 @@ def images(session: nox.Session) -> None:
     call(session, "runner", "images", *session.posargs)
 
 
+@nox.session(name="refresh-bases", venv_backend="none", default=False)
+def refresh_bases(session: nox.Session) -> None:
+    """Pin the base images to what their registry has now."""
+    call(session, "runner", "refresh-bases", *session.posargs)
+
+
 @nox.session(venv_backend="none", default=False)
 def report(session: nox.Session) -> None:
     """Render every report again from the evidence, with nothing run."""

@@ -245,6 +245,17 @@ def images(
     _show_usage(builder.usage(client, top, {each.id: recipes(each) for each in _cases(None)}), out.say)
 
 
+@app.command(name="refresh-bases")
+@ends_in_one_line
+def refresh_bases() -> None:
+    """Pin the base images to what their registry has now, in images/bases.toml."""
+    from runner.console import console
+    from runner.images import refresh_bases as refresh
+
+    out = console(sys.stdout)
+    out.say(f"pinned {refresh(root(), out.say).reference}")
+
+
 def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
     for use in uses:
         size, shared = (f"{count / 1e9:.2f} GB" for count in (use.size_bytes, use.shared_bytes))

@@ -38,7 +38,7 @@ from runner.text import one_line, plain
 Recipes = Mapping[str, Iterable[Recipe]]
 """What the cases need: case id -> the recipes of its environments."""
 
-__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "names", "refresh_bases", "remove_unused", "usage"]
+__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "refresh_bases", "remove_unused", "usage"]
 
 PYTHON = "3.11"
 """Debian bookworm's, and so the only one the images have."""
@@ -53,11 +53,6 @@ as a container and again as a layer)."""
 
 _ORDER = ("environment", "tools", "installer", "system", "base")
 """Parts, each before those that it stands on."""
-
-
-def names(root: Path) -> list[str]:
-    """Images of the checkout at `root`, sorted."""
-    return sorted(path.parent.name for path in (root / "images").glob("*/Dockerfile"))
 
 
 @dataclass(frozen=True)
