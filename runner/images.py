@@ -28,6 +28,7 @@ from platformdirs import user_cache_path, user_log_path
 from runner import bases
 from runner.bases import BOOTSTRAPPED, Base, Pin
 from runner.build_settings import BuildSettings, collect
+from runner.case import known_images
 from runner.engines.base import Note, Recipe
 from runner.engines.docker_client import LABEL, DockerClient, build, find_image, speaking
 from runner.environment import wheel_bytes
@@ -100,8 +101,8 @@ class Stage:
 
 def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
     """The stage that is the recipe's environment on `base`. Raises UsageError for an image or Python there is not."""
-    if recipe.image not in names(root):
-        raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(names(root))}")
+    if recipe.image not in known_images(root):
+        raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(known_images(root))}")
     if recipe.python != PYTHON:
         raise UsageError(f"image {recipe.image}: Python {recipe.python} is not in it, only Debian's {PYTHON}")
     system = _common(root, "system", {"BASE": base}, ())
