@@ -197,6 +197,19 @@ def sentence(finding: Finding) -> str:
     return f"{_SENTENCES[finding.kind](finding)} ({'; '.join(aside)})"
 
 
+def brief(finding: Finding) -> str:
+    """A few words for a headline, which names the kernel itself where it is an access that is bad."""
+    if finding.kind in BAD_ACCESS:
+        near = f" {_near(finding.nearest, finding.size)}" if finding.nearest else ""
+        return f"{_access(finding)}{near}"
+    return _SENTENCES[finding.kind](finding)
+
+
+def telling(findings: Sequence[Finding]) -> Finding | None:
+    """The first that speaks of the program's kernels or memory, and not of what follows from it or of the tool."""
+    return next((finding for finding in findings if finding.kind not in _CONSEQUENCES), None)
+
+
 def matches(expected: SanitizerExpectation, finding: Finding) -> list[str]:
     """What differs from the expectation, line by line; empty where all of it holds."""
     return list(_mismatches(expected, finding))
@@ -248,7 +261,16 @@ def _order(finding: Finding) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return distance, tuple(finding.block or ()), tuple(finding.thread or ())
 
 
+BAD_ACCESS = {Kind.OUT_OF_BOUNDS, Kind.MISALIGNED, Kind.INVALID_ACCESS, Kind.LIFETIME}
+_CONSEQUENCES = {Kind.API_ERROR, Kind.TOOL, Kind.OTHER}
+
+
 def _bad_access(finding: Finding) -> str:
+    near = f", {_near(finding.nearest, finding.size)}," if finding.nearest else ""
+    return f"{_access(finding)}{near}{_in_kernel(finding)}"
+
+
+def _access(finding: Finding) -> str:
     adjectives = {
         Kind.OUT_OF_BOUNDS: "an out-of-bounds",
         Kind.MISALIGNED: "a misaligned",
@@ -256,8 +278,7 @@ def _bad_access(finding: Finding) -> str:
     }
     space = f" {finding.space}-memory" if finding.space not in {None, "global"} else ""
     adjective = adjectives.get(finding.kind, "an invalid")
-    near = f", {_near(finding.nearest, finding.size)}," if finding.nearest else ""
-    return f"{adjective}{space} {finding.access} of {_bytes(finding)}{near}{_in_kernel(finding)}"
+    return f"{adjective}{space} {finding.access} of {_bytes(finding)}"
 
 
 _FAR = 2**40

@@ -56,9 +56,8 @@ def markdown(spans: Sequence[Span]) -> Markdown:
 
 def _prose(text: str) -> str:
     """`prose` is for whole lines: the space at the ends of a piece stays."""
-    body = text.strip()
-    before = text[: len(text) - len(text.lstrip())]
-    return f"{before}{prose(body)}{text[len(text.rstrip()) :]}" if body else text
+    before, after = text[:1] == " ", len(text) > 1 and text[-1:] == " "
+    return f"{' ' * before}{prose(text)}{' ' * after}"
 
 
 def _fault(run: Evidence, how: str) -> Iterator[Span]:
