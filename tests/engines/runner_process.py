@@ -11,22 +11,7 @@ from runner.engines.docker import DockerEngine
 from runner.engines.docker_client import connect
 from runner.engines.venv import VenvEngine
 from runner.errors import INTERRUPTED
-from tests.engines.subjects import TOKEN, no_builder, this_python
-
-FAMILY = """
-import os, signal, time
-for _ in range(2):
-    if os.fork() == 0:
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if os.fork():
-            os._exit(0)
-        time.sleep(600)
-print("started", flush=True)
-time.sleep(600)
-"""
-PROCESSES = 3
-"""The script and two grandchildren."""
+from tests.engines.subjects import FAMILY, TOKEN, no_builder, this_python
 
 
 def engine(kind: str, arguments: list[str]) -> tuple[Engine, Recipe]:

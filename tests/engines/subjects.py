@@ -2,11 +2,12 @@
 
 import io
 import shutil
+import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -22,6 +23,21 @@ from runner.engines.venv import VenvEngine
 ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"
 PATIENCE_S = 60.0
+
+FAMILY = """
+import os, signal, time
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork():
+            os._exit(0)
+        time.sleep(600)
+print("started", flush=True)
+time.sleep(600)
+"""
+PROCESSES = 3
+"""The script and two grandchildren."""
 
 
 class Subject(Protocol):
@@ -132,3 +148,25 @@ def eventually(true: Callable[[], object]) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)
+
+
+@contextmanager
+def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another runner, once its trial and all processes of it are running."""
+    match subject:
+        case DockerSubject():
+            arguments = ["docker", token, str(subject.recipe.use_image)]
+        case VenvSubject():
+            arguments = ["venv", token, str(subject.cache), str(subject.place)]
+        case _:
+            raise AssertionError(subject)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.engines.runner_process", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
+    )
+    with process:
+        try:
+            eventually(lambda: subject.processes(token) == PROCESSES or process.poll() is not None)
+            assert process.poll() is None
+            yield process
+        finally:
+            process.kill()

@@ -3,16 +3,20 @@
 import os
 import resource
 import signal
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from tests.engines.runner_process import FAMILY, PROCESSES
-from tests.engines.subjects import PATIENCE_S, ROOT, TOKEN, Bench, DockerSubject, Subject, VenvSubject, eventually
+from tests.engines.subjects import (
+    FAMILY,
+    PATIENCE_S,
+    PROCESSES,
+    TOKEN,
+    Bench,
+    Subject,
+    eventually,
+    runner_with_a_trial,
+)
 
 MIB = 2**20
 
@@ -256,28 +260,6 @@ def test_nothing_is_left_of_a_trial(subject: Subject, script: str) -> None:
     with subject.make() as engine:
         Bench(engine, engine.prepare(subject.recipe, print)).run(script)
     assert set(subject.left_by(os.getpid())) == before
-
-
-@contextmanager
-def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """Another runner, once its trial and all processes of it are running."""
-    match subject:
-        case DockerSubject():
-            arguments = ["docker", token, str(subject.recipe.use_image)]
-        case VenvSubject():
-            arguments = ["venv", token, str(subject.cache), str(subject.place)]
-        case _:
-            raise AssertionError(subject)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.engines.runner_process", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
-    )
-    with process:
-        try:
-            eventually(lambda: subject.processes(token) == PROCESSES or process.poll() is not None)
-            assert process.poll() is None
-            yield process
-        finally:
-            process.kill()
 
 
 def test_an_interrupt_leaves_nothing(subject: Subject) -> None:

@@ -21,8 +21,16 @@ from runner.engines.gpu_access import HostFacts
 from runner.engines.owner import Owner
 from runner.engines.venv import VenvEngine
 from runner.errors import BuildError, MachineError, UsageError
-from tests.engines.runner_process import FAMILY, PROCESSES
-from tests.engines.subjects import TOKEN, Bench, VenvSubject, eventually, this_python
+from tests.engines.subjects import (
+    FAMILY,
+    PROCESSES,
+    TOKEN,
+    Bench,
+    VenvSubject,
+    eventually,
+    runner_with_a_trial,
+    this_python,
+)
 
 
 @pytest.fixture
@@ -282,6 +290,14 @@ def kill_supervisor(subject: VenvSubject, token: str) -> None:
     for child in psutil.Process().children():
         if any(word.endswith("supervisor.py") for word in child.cmdline()):
             child.kill()
+
+
+def test_a_killed_runner_takes_its_trial_along(venv_subject: VenvSubject) -> None:
+    token = uuid.uuid4().hex
+    with runner_with_a_trial(venv_subject, token) as process:
+        process.kill()
+        eventually(lambda: venv_subject.processes(token) == 0)
+    scratch.sweep(venv_subject.place)
 
 
 def test_an_interpreter_that_is_not_there_is_the_machines_fault(venv_bench: Bench) -> None:
