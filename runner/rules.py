@@ -198,7 +198,8 @@ def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
 def _unproven_digests(repro: _Written, fixed: _Written) -> Iterator[Breach]:
     for name in repro.expectation.differs:
         if name not in fixed.expectation.same:
-            yield Breach(fixed.location, f"must say that {name} is the same in every run; add it to same: [{name}]")
+            what = f"fixed must say that {name} is the same in every run; write same: [{name}] in its expect"
+            yield Breach((*repro.location, "differs"), what)
 
 
 def _proves(expectation: Expectation) -> bool:

@@ -350,6 +350,78 @@ WRONG = [
         "{cuda_error: cudaErrorAssert}",
         "21: environments.interpreter.expect.fixed.cuda_error: is a f",
     ),
+    # rates, growth and digests
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{signal: SIGABRT, rate: 0.3}",
+        "24: repro.expect.rate: 0.3 is no least rate; write",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{signal: SIGABRT, rate: '>= 1.5'}",
+        "24: repro.expect.rate: '>= 1.5' is no least",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{signal: SIGABRT, rate: '>= 0'}",
+        "24: repro.expect.rate: '>= 0' is no least rate",
+    ),
+    ('figures: {rel_err: "> 1e-2"}', "{signal: SIGABRT, rate: '< 0.5'}", "24: repro.expect.rate: '< 0.5' is no least"),
+    ('figures: {rel_err: "> 1e-2"}', "rate: '>= 0.9'", "23: repro.expect: names no failure"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{signal: SIGABRT, rate: '>= 0.3'}",
+        "24: repro.expect.rate: >= 0.3 can't be judged in 3 trials: at least 9; write trials: 40 or so",
+    ),
+    ('figures: {rel_err: "< 1e-5"}', "{message: ok, rate: '>= 0.9'}", "27: fixed.expect.rate: belongs to repro"),
+    (
+        "    expect:\n      fixed: {message: all good}",
+        "    expect:\n      repro: {rate: '>= 0.1'}",
+        "21: environments.interpreter.expect.repro.rate: >= 0.1 can't be judged in 3 trials: at least 35;",
+    ),
+    ("timeout: 2m", "alpha: 0.001", "28: alpha: value should be greater than or equal to 0.01, not 0.001"),
+    ("timeout: 2m", "alpha: 2", "28: alpha: value should be less than or equal to 0.2, not 2"),
+    ("timeout: 2m", "clean_trials: 0", "28: clean_trials: value should be greater than or equal to 1, not 0"),
+    ('figures: {rel_err: "> 1e-2"}', "growth: {series: a}", "24: repro.expect.growth.per_step: key is missing"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "growth: {series: 'a[3]', per_step: '> 1'}",
+        "24: repro.expect.growth.series: 'a[3]' is no name of a series; write device_bytes where the script prints",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "growth: {series: a, per_step: '> 1', warm_up: -1}",
+        "24: repro.expect.growth.warm_up: value should be greater than or equal to 0, not -1",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "growth: {series: a, per_step: '> 1', steps: 2}",
+        "24: repro.expect.growth.steps: value should be greater than or equal to 3, not 2",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "growth: {series: a, per_step: 1MB}",
+        "24: repro.expect.growth.per_step: '1MB' is no bound; write",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "growth: {series: a, per_step: '> 1', warmup: 1}",
+        "24: repro.expect.growth.warmup: unknown key; did you mean warm_up?",
+    ),
+    ('figures: {rel_err: "> 1e-2"}', "differs: out", "24: repro.expect.differs: must be a list"),
+    ('figures: {rel_err: "> 1e-2"}', "differs: [a b]", "24: repro.expect.differs[0]: 'a b' is no name of a figure"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "differs: [out]",
+        "24: repro.expect.differs: fixed must say that out is the same in every run; write same: [out] in its",
+    ),
+    ('figures: {rel_err: "> 1e-2"}', "{signal: SIGABRT, same: [out]}", "24: repro.expect.same: belongs to fixed"),
+    ('figures: {rel_err: "< 1e-5"}', "{message: ok, differs: [a]}", "27: fixed.expect.differs: belongs to repro"),
+    (
+        'figures: {rel_err: "< 1e-5"}',
+        "{figures: {a: '< 1'}, same: [a]}",
+        "27: fixed.expect.figures.a: is named as a figure and as a digest",
+    ),
     # the two alike
     (
         'figures: {rel_err: "< 1e-5"}',

@@ -32,6 +32,9 @@ def expected(**declared: Any) -> Expectation:
     return Expectation.model_validate(declared)
 
 
+DIGEST = "sha256:" + "0f" * 32
+LEAK = "".join(f"x[{step}]={2e6 * step}\n" for step in range(10))
+
 # What is declared, and a result of which all of it holds.
 HOLDS: dict[str, tuple[dict[str, Any], TrialResult]] = {
     "nothing, and exit status 0": ({}, result()),
@@ -75,6 +78,14 @@ HOLDS: dict[str, tuple[dict[str, Any], TrialResult]] = {
     "the same figure twice": ({"figures": {"a": "== 1"}}, result(stdout="a=1\na=1.0\n")),
     "undeclared figures may differ": ({"figures": {"a": "== 1"}}, result(stdout="a=1\nstep=1\nstep=2\n")),
     "figure of a failing run": ({"figures": {"a": "< 1"}, "exception": "E"}, raised("E", "x", stdout="a=0\n")),
+    "digest": ({"differs": ["out"]}, result(stdout=f"out={DIGEST}\n")),
+    "digest of fixed": ({"same": ["out"], "figures": {"a": "== 1"}}, result(stdout=f"out={DIGEST}\na=1\n")),
+    "growth": ({"growth": {"series": "x", "per_step": "> 1e6"}}, result(stdout=LEAK)),
+    "no growth": (
+        {"growth": {"series": "x", "per_step": "< 1e4", "warm_up": 3}},
+        result(stdout="x[0]=0\nx[1]=5e8\n" + "".join(f"x[{step}]=1e9\n" for step in range(2, 13))),
+    ),
+    "a rate is none of a single trial's": ({"rate": ">= 0.3", "exception": "E"}, raised("E", "x")),
     "disk full, if that is the bug": ({"exception": "OSError"}, raised("OSError", "No space left on device")),
 }  # fmt: skip
 
@@ -148,6 +159,43 @@ DIFFERS: dict[str, tuple[dict[str, Any], TrialResult, str]] = {
     "NaN": ({"figures": {"a": "!= 1"}}, result(stdout="a=nan\n"), "figure a: expected != 1, saw nan"),
     "no figure": ({"figures": {"a": "< 1"}}, result(stdout="a = 0\n"), "figure a: expected < 1, was not printed"),
     "figure on stderr": ({"figures": {"a": "< 1"}}, result(stderr="a=0\n"), "figure a: expected < 1, was not printed"),
+    "no digest": ({"differs": ["out"]}, result(), "digest out: was not printed"),
+    "no digest of fixed": ({"same": ["out"]}, result(stdout="out=1\n"), "digest out: was not printed"),
+    "two digests": (
+        {"same": ["out"]},
+        result(stdout=f"out={DIGEST}\nout={DIGEST}00\n"),
+        "digest out: was printed with different values",
+    ),
+    "digest of a run that failed": (
+        {"differs": ["out"]},
+        raised("E", "x", stdout=f"out={DIGEST}\n"),
+        "exit status: expected 0, saw E: x",
+    ),
+    "growth": (
+        {"growth": {"series": "x", "per_step": "< 1e4"}},
+        result(stdout=LEAK),
+        "growth x: expected < 1e4 per step, saw 2e+06",
+    ),
+    "growth over too few steps": (
+        {"growth": {"series": "x", "per_step": "> 1e4", "warm_up": 3}},
+        result(stdout=LEAK),
+        "growth x: expected > 1e4 per step, saw 7 steps after warm-up where 10 are needed",
+    ),
+    "growth of nothing": (
+        {"growth": {"series": "x", "per_step": "< 1e4"}},
+        result(),
+        "growth x: expected < 1e4 per step, saw 0 steps after warm-up where 10 are needed",
+    ),
+    "growth that is no number": (
+        {"growth": {"series": "x", "per_step": "< 1e4"}},
+        result(stdout=LEAK.replace("x[5]=10000000.0", "x[5]=nan")),
+        "growth x: expected < 1e4 per step, saw nan",
+    ),
+    "contradicted growth": (
+        {"growth": {"series": "x", "per_step": "> 1e4"}},
+        result(stdout=LEAK + "x[5]=0\n"),
+        "growth x: expected > 1e4 per step, was printed with different values",
+    ),
     "contradiction": (
         {"figures": {"a": "< 1"}},
         result(stdout="a=0\na=0.5\n"),
@@ -298,6 +346,13 @@ def test_how_a_trial_ended(seen: Observation, told: str, fails: bool) -> None:  
         ({"signal": "SIGSEGV"}, ["signal: SIGSEGV"]),
         ({"cuda_error": "cudaErrorAssert", "exit_status": 0}, ["exit status: 0", "CUDA error: cudaErrorAssert"]),
         ({"figures": {"a": ">= 1, < 2"}}, ["exit status: 0", "figure a: >= 1, < 2"]),
+        ({"differs": ["a", "b"]}, ["exit status: 0"] + [f"digest {name}: differs between runs" for name in "ab"]),
+        ({"same": ["a"]}, ["exit status: 0", "digest a: the same in every run"]),
+        ({"exception": "E", "rate": ">= 0.3"}, ["exit status: not 0", "exception: E", "rate: >= 0.3"]),
+        (
+            {"growth": {"series": "x", "per_step": "> 1e6", "warm_up": 3}},
+            ["exit status: 0", "growth x: > 1e6 per step over 10 steps or more, the first 3 left out"],
+        ),
     ],
 )
 def test_what_is_declared_in_lines(declared: dict[str, Any], told: list[str]) -> None:
