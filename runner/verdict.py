@@ -31,7 +31,9 @@ def decide(trials: Sequence[Trial], asked: Terms) -> Decision:
     """The verdict on these trials, as if there were no more to come."""
     found = rates(trials, asked)
     finding = repro_decides(trials, asked) or _fixed_decides(trials, asked)
-    return Decision(finding.verdict, (finding.headline, *_details(trials)), found, demand(found[Variant.REPRO], asked))
+    wanted = demand(found[Variant.REPRO], asked)
+    reasons = (finding.headline, *_asked(wanted, found[Variant.REPRO]), *_details(trials))
+    return Decision(finding.verdict, reasons, found, wanted)
 
 
 def skipped(reasons: Sequence[str]) -> Decision:
@@ -78,7 +80,10 @@ def _counted(trials: Sequence[Trial], variant: Variant) -> list[Trial]:
 
 def _share(repro: Rate, asked: Terms) -> str:
     """How often, in words; outputs that differ are no property of a single run."""
-    return f"{repro.n} runs" if asked.differs else f"{repro.k} of {repro.n} runs"
+    if asked.differs:
+        return f"{repro.n} runs"
+    interval = f" (95 % interval {_percent(repro)})" if asked.rate else ""
+    return f"{repro.k} of {repro.n} runs{interval}"
 
 
 def _unfixed(trials: Sequence[Trial], fixed: Rate, asked: Terms) -> str:
@@ -128,6 +133,21 @@ def _not_the_failure(repro: Sequence[Trial], asked: Terms) -> Finding:
 
 def _alike(trials: Sequence[Trial], asked: Terms) -> list[str]:
     return [name for name in asked.differs if len(digests(trials, name)) < 2]
+
+
+def _asked(wanted: Demand | None, repro: Rate) -> Iterator[str]:
+    """What was asked of either variant, and why so many trials of fixed."""
+    if wanted is None:
+        return
+    what = f"a rate {wanted.rate}" if wanted.rate else f"different values of {', '.join(wanted.differs)}"
+    yield f"asked of repro: {what} in at most {wanted.most} runs"
+    if wanted.clean:
+        kind, free = ("equal", 1) if wanted.differs else ("clean", 0)  # the first has nothing to differ from
+        chance = (1 - repro.low) ** (wanted.clean - free)
+        yield (
+            f"asked of fixed: {wanted.clean} {kind} runs; at a rate of {repro.low:.4f}, the lower end of repro's 95 % "
+            f"interval, so many come about by chance with probability {chance:.2g} (alpha {wanted.alpha:g})"
+        )
 
 
 def _details(trials: Sequence[Trial]) -> Iterator[str]:

@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import verdict
-from runner.evidence import Observation, Outcome, Trial, Variant, Verdict
-from runner.rates import Terms, clean_trials_needed, rates, wilson
+from runner.bounds import Bound
+from runner.evidence import Demand, Observation, Outcome, Trial, Variant, Verdict
+from runner.manifest import Growth
+from runner.rates import Terms, clean_demanded, clean_trials_needed, rates, wilson
 from runner.verdict import Decision, skipped
+from tests import synthetic
 
 GOOD, INFRA = Outcome.AS_EXPECTED, Outcome.INFRA
 RAN = Observation(exit_status=0)
@@ -194,6 +197,129 @@ def test_the_interval_holds_the_rate(k: int, more: int) -> None:
 )
 def test_wilson(k: int, n: int, low: float, high: float) -> None:
     assert wilson(k, n) == pytest.approx((low, high), abs=1e-6)
+
+
+RACE = Terms(trials=40, rate=Bound.parse(">= 0.3"))
+MIXED = Terms(trials=10, differs=("out",), same=("out",), alpha=0.2)
+
+
+def measured(repro: str, fixed: str = "", asked: Terms = RACE) -> Decision:
+    return verdict.decide(synthetic.trials(repro, fixed), asked)
+
+
+def test_a_race_is_confirmed_with_its_rate_and_what_it_asks_of_the_fix() -> None:
+    decision = measured("GPPGP" * 4, "G" * 19)
+    asked_of_fixed = (
+        "asked of fixed: 19 clean runs; at a rate of 0.2188, the lower end of repro's 95 % interval, "
+        "so many come about by chance with probability 0.0092 (alpha 0.01)"
+    )
+    assert decision.verdict is Verdict.CONFIRMED
+    assert decision.reasons == (
+        "Reproduces in 8 of 20 runs (95 % interval 22 to 61 %): RuntimeError: off by two; the fix holds in 19 of 19.",
+        "asked of repro: a rate >= 0.3 in at most 40 runs",
+        asked_of_fixed,
+        "repro: exit status: as in the test (12 of 20)",
+    )
+    assert decision.demand == Demand(rate=">= 0.3", alpha=0.01, most=40, clean=19, allowed=200)
+    assert (decision.rates[Variant.REPRO].k, decision.rates[Variant.REPRO].n) == (8, 20)
+
+
+@pytest.mark.parametrize("fixed", ["P", "W", "G" * 18 + "P", "I" + "P", "G" * 30 + "P"])
+def test_one_failure_of_fixed_is_one_too_many(fixed: str) -> None:
+    assert measured("GPPGP" * 4, fixed).verdict is Verdict.FIX_FAILS
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "kind", "told"),
+    [
+        ("GPPGP" * 4, "G" * 18, Verdict.INCONCLUSIVE, "Too few runs count: 18 of fixed, where 19 are needed."),
+        ("GPPGP" * 4, "G" * 18 + "I", Verdict.INCONCLUSIVE, "18 of fixed, where 19 are needed; the machine spoiled 1."),
+        ("P" * 38 + "GG", "", Verdict.INCONCLUSIVE, "2 of 40 runs only (95 % interval 1 to 17 %): rarer than the decl"),
+        ("P" * 40, "", Verdict.NOT_REPRODUCED, "Does not reproduce: repro ran to its end in 40 of 40 runs."),
+        ("P" * 39 + "W", "", Verdict.WRONG_FAILURE, "Fails in another way than declared in 1 of 40 runs: ModuleNotFou"),
+        ("P" * 8, "", Verdict.INCONCLUSIVE, "Too few runs count: 8 of repro, where 9 are needed."),
+        ("P" * 8 + "I", "", Verdict.INCONCLUSIVE, "8 of repro, where 9 are needed; the machine spoiled 1."),
+        ("W", "", Verdict.INCONCLUSIVE, "Too few runs count: 1 of repro, where 9 are needed."),
+        ("P" * 9, "", Verdict.NOT_REPRODUCED, "Does not reproduce"),
+    ],
+)
+def test_the_other_verdicts_on_a_race(repro: str, fixed: str, kind: Verdict, told: str) -> None:
+    decision = measured(repro, fixed)
+    assert decision.verdict is kind
+    assert told in decision.reasons[0]
+
+
+def test_other_failures_do_not_spoil_a_race_that_shows_often_enough() -> None:
+    assert measured("GPWGP" * 4, "G" * 19).verdict is Verdict.CONFIRMED
+
+
+def test_a_fix_that_would_need_too_many_runs() -> None:
+    rare = Terms(trials=40, rate=Bound.parse(">= 0.1"), clean_trials=100)
+    decision = measured("P" * 39 + "G", "G" * 100, rare)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.reasons[0] == (
+        "Reproduces in 1 of 40 runs (95 % interval 0 to 13 %), so seldom that the fix would need 1038 clean runs; "
+        "the case allows 100."
+    )
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "kind", "told"),
+    [
+        (
+            "abcdef",
+            "aaaaaa",
+            Verdict.CONFIRMED,
+            "Reproduces in 6 runs: ran to its end, out has 6 values; the fix holds",
+        ),
+        ("abcdef", "aaaaab", Verdict.FIX_FAILS, "out has 6 values; out still has 2 values in 6 runs."),
+        ("abcdef", "aaaaa", Verdict.INCONCLUSIVE, "Too few runs count: 5 of fixed, where 6 are needed."),
+        ("abcdef", "aaaaaP", Verdict.FIX_FAILS, "the fix holds in 5 of 6 only."),
+        ("aaaaaaaaaa", "", Verdict.NOT_REPRODUCED, "Does not reproduce: out was the same in 10 of 10 runs."),
+        ("aaaaa", "", Verdict.INCONCLUSIVE, "Too few runs count: 5 of repro, where 10 are needed."),
+        ("aaaaaaaaaW", "", Verdict.WRONG_FAILURE, "in another way than declared in 1 of 10 runs: ModuleNotFoundError"),
+        ("PPPPPPPPPP", "", Verdict.NOT_REPRODUCED, "repro ran to its end in 10 of 10 runs."),
+    ],
+)
+def test_outputs_that_differ(repro: str, fixed: str, kind: Verdict, told: str) -> None:
+    decision = measured(repro, fixed, MIXED)
+    assert decision.verdict is kind
+    assert told in decision.reasons[0]
+
+
+def test_fixed_gets_no_fewer_trials_than_repro_needed() -> None:
+    assert clean_demanded(rates(synthetic.trials("abcdef" * 5), MIXED)[Variant.REPRO], MIXED) == 30
+
+
+def test_of_several_outputs_the_one_that_differs_least_counts() -> None:
+    both = Terms(trials=10, differs=("out", "x"), same=("out", "x"))
+    seen = [Observation(exit_status=0, digests={"out": f"a:0000000{at}", "x": "a:00000000"}) for at in range(4)]
+    trials = [trial for each in seen for trial in repro(GOOD, observation=each)]
+    assert rates(trials, both)[Variant.REPRO].k == 0
+
+
+def test_equal_outputs_of_one_run_show_nothing() -> None:
+    """Also of a case whose repro fails in another way than by outputs that differ."""
+    once = Terms(trials=1, same=("out",))
+    assert measured("G", "a", once).verdict is Verdict.INCONCLUSIVE
+    assert measured("G", "aa", once).verdict is Verdict.CONFIRMED
+    assert measured("G", "ab", once).verdict is Verdict.FIX_FAILS
+
+
+def test_the_headline_tells_the_figures_that_tell_repro_from_fixed() -> None:
+    bounds = {name: Bound.parse("> 0.2, < 0.3") for name in "abc"}
+    seen = Observation(exit_status=0, figures={"other": 1.0, "a": 0.25061, "b": 0.25, "c": 0.21})
+    trials = [*repro(GOOD, observation=seen), *fixed(GOOD)]
+    told = verdict.decide(trials, Terms(trials=1, telling=bounds)).reasons[0]
+    figures = "a=0.2506 (> 0.2, < 0.3), b=0.25 (> 0.2, < 0.3), 1 more figure"
+    assert told == f"Reproduces in 1 of 1 runs: ran to its end, {figures}; the fix holds in 1 of 1."
+
+
+def test_the_headline_tells_growth() -> None:
+    leak = Growth(series="device_bytes", per_step=Bound.parse("> 1e6"))
+    trials = [trial.model_copy(update={"growth": 2.5e6}) for trial in repro(GOOD, observation=RAN)]
+    told = verdict.decide(trials + fixed(GOOD), Terms(trials=1, growth=leak)).reasons[0]
+    assert "ran to its end, device_bytes grows by 2500000 per step (> 1e6); the fix" in told
 
 
 def test_rates_of_nothing() -> None:
