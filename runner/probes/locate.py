@@ -20,11 +20,12 @@ NAME = "compute-sanitizer"
 
 
 def places() -> Iterator[str]:
-    """Programs by that name: on the path, in the CUDA toolkit that the environment names, in the usual one."""
+    """What to start it as: by its name if that is on the path, else where a CUDA toolkit is, named or usual."""
+    if shutil.which(NAME):
+        yield NAME
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    paths = [None, *(f"{root}/bin{os.pathsep}{root}/compute-sanitizer" for root in roots if root)]
-    for path in paths:
-        found = shutil.which(NAME, path=path)
+    for root in filter(None, roots):
+        found = shutil.which(NAME, path=f"{root}/bin{os.pathsep}{root}/compute-sanitizer")
         if found:
             yield found
 
