@@ -78,7 +78,8 @@ class TrialRequest:
     end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
     `keep` leaves what the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept`
     says where it is. With `watch` a directory of the engine's comes first on PYTHONPATH, so that each Python can say
-    where it stands.
+    where it stands. With `zygote` the process may be forked from one that did the script's first imports, where the
+    engine can do that and the imports allow it; `TrialResult.zygote` says what was done.
     """
 
     files: Mapping[str, bytes]
@@ -89,6 +90,7 @@ class TrialRequest:
     keep: bool = False
     wrapper: Sequence[str] = ()
     watch: Watch | None = None
+    zygote: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,7 @@ class TrialResult:
     out_of_memory: bool = False
     infra: str | None = None
     kept: str | None = None
+    zygote: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def scratch(place: Path, *, keep: bool = False) -> Iterator[Path]:
         yield directory
     finally:
         if not keep:
-            _remove(directory)
+            remove(directory)
         mark.unlink(missing_ok=True)
 
 
@@ -47,12 +47,12 @@ def sweep(place: Path) -> list[str]:
             owner = Owner.parse(mark.read_text(encoding="utf-8"))
             if owner and owner.gone:
                 removed += end_processes(mark.with_suffix(""))
-                removed += _remove(mark.with_suffix(""))
+                removed += remove(mark.with_suffix(""))
                 mark.unlink()
     return removed
 
 
-def _remove(directory: Path) -> list[str]:
+def remove(directory: Path) -> list[str]:
     """A trial may have taken permissions away from its own directories."""
     if not directory.is_dir():
         return []

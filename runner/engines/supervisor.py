@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,6 +109,7 @@ def start(request: dict[str, Any]) -> int:
         stdout=request["stdout"],
         stderr=request["stderr"],
         start_new_session=True,
+        pass_fds=request.get("pass_fds", ()),
         preexec_fn=tie,  # noqa: PLW1509 there are no threads here
     )
     child.returncode = 0  # its status is taken by `reap`
@@ -194,7 +196,7 @@ def _bell() -> int:
     return heard
 
 
-def supervise(request: dict[str, Any]) -> dict[str, Any]:
+def supervise(request: dict[str, Any], start: Callable[[dict[str, Any]], int] = start) -> dict[str, Any]:
     """How the trial ended: `status` as `reap` has it, `ended_for` the limit it passed, `left` what can't be killed."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     bell, statuses, begun = _bell(), dict[int, int](), time.monotonic()

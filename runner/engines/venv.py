@@ -6,13 +6,13 @@ import os
 import re
 import select
 import shutil
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -20,9 +20,10 @@ from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from runner import hardware
-from runner.engines import scratch, supervisor, uv, watching
+from runner.engines import forking, scratch, uv, watching
 from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
 from runner.engines.ending import Kept, Neutral, Novelty, ending
+from runner.engines.forking import Nursery, Supervising, Unfit, Zygote
 from runner.engines.gpu_access import host_facts
 from runner.errors import EngineError, MachineError, UsageError
 from runner.evidence import GpuAccess
@@ -54,12 +55,14 @@ class VenvEngine:
             raise EngineError("the venv engine needs Linux; use --engine docker")
         self._cache = (cache or user_cache_path("casebook")).resolve()
         self._place = (place or scratch.usual_place()).resolve()
+        self._nursery = Nursery()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Nothing is left: each trial takes away its own."""
+        """Each trial takes away its own; what forked trials came from is still there."""
+        self._nursery.close()
 
     @cached_property
     def version(self) -> str:
@@ -94,17 +97,61 @@ class VenvEngine:
             lock.unlink(missing_ok=True)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        if not request.zygote:
+            return self._run(prepared, request)
+        try:
+            return self._run_forked(prepared, request)
+        except Unfit as why:
+            return replace(self._run(prepared, request), zygote=f"fresh processes, not forked: {why}")
+
+    def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        with self._laid_out(request) as directory:
+            output = _Output(request, Neutral(_names(directory, Path(prepared.python))))
+            ended, followed = _supervised(_begin(_orders(directory, prepared, request)), output, request)
+            if "failed" in ended:
+                scratch.end_processes(directory)
+            return _result(ended, followed, output, request, directory)
+
+    @contextmanager
+    def _laid_out(self, request: TrialRequest) -> Iterator[Path]:
+        """A scratch directory with all that a trial finds there."""
         with _disk(self._place), scratch.scratch(self._place, keep=request.keep) as directory:
-            for name in ("case", "home", "tmp"):
+            for name in forking.PLACES:
                 (directory / name).mkdir()
             _lay_out(directory / "case", request.files)
             if request.watch:
                 _lay_out(directory / "watched", {watching.SITE.name: watching.SITE.read_bytes()})
-            output = _Output(request, Neutral(_names(directory, Path(prepared.python))))
-            ended, followed = _supervised(_orders(directory, prepared, request), output, request)
+            yield directory
+
+    def _run_forked(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        """Raises Unfit."""
+        zygote = self._nursery.get((prepared, request), lambda: self._zygote(prepared, request))
+        with _disk(self._place):
+            zygote.refresh()
+            output = _Output(request, Neutral(_names(zygote.directory, Path(prepared.python))))
+            for kept, said in zip((output.stdout, output.stderr), zygote.said, strict=True):
+                output.take(kept, [said])  # a fresh process would have said it
+            orders = _orders(zygote.directory, prepared, request)
+            try:
+                ended, followed = _supervised(partial(zygote.fork, orders), output, request)
+            except Unfit as why:
+                self._nursery.spoil(why)
+                raise
             if "failed" in ended:
-                scratch.end_processes(directory)
-            return _result(ended, followed, output, request, directory)
+                self._nursery.spoil(Unfit("one of them could not be run"))
+            return replace(_result(ended, followed, output, request, zygote.directory), zygote=zygote.story)
+
+    @contextmanager
+    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Iterator[Zygote]:
+        """Raises Unfit."""
+        source = request.files.get(request.arguments[0])
+        if source is None or request.wrapper or request.keep:
+            raise Unfit("that takes a script of the case, with nothing in front of it, and nothing kept")
+        wanted = forking.imports(source, request.files)
+        with self._laid_out(request) as directory:
+            orders = _orders(directory, prepared, request)
+            with forking.zygotes(directory, orders, wanted, request.limits.timeout_s) as made:
+                yield made
 
     def sweep(self) -> Sequence[str]:
         return scratch.sweep(self._place)
@@ -222,50 +269,50 @@ class _Output:
 
     def _read(self, stream: int, kept: Kept) -> None:
         with os.fdopen(stream, "rb", buffering=0) as file:
-            for piece in self.neutral.pieces(iter(lambda: file.read(65536), b"")):
-                kept.add(piece)
+            self.take(kept, iter(lambda: file.read(65536), b""))
+
+    def take(self, kept: Kept, pieces: Iterable[bytes]) -> None:
+        for piece in self.neutral.pieces(pieces):
+            kept.add(piece)
 
     def finish(self) -> None:
         for thread in self._threads:
             thread.join(_DRAIN_S)
 
 
+def _begin(orders: dict[str, Any]) -> Callable[[int, int], Supervising]:
+    def begin(out: int, err: int) -> Supervising:
+        process = forking.launch(out, err)
+        forking.tell(process, orders | {"stdout": out, "stderr": err})
+        return process
+
+    return begin
+
+
 def _supervised(
-    orders: dict[str, Any], output: _Output, request: TrialRequest
+    begin: Callable[[int, int], Supervising], output: _Output, request: TrialRequest
 ) -> tuple[dict[str, Any], watching.Followed]:
     """Run a trial under a supervisor; how it says that it ended, and what was seen where it was watched."""
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(supervisor.__file__))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=(out_write, err_write),
-        start_new_session=True,  # a Ctrl-C at the terminal is the runner's
-    )
-    os.close(out_write)
-    os.close(err_write)
     output.read(out_read, output.stdout)
     output.read(err_read, output.stderr)
-    with process:
-        try:
-            _tell(process, orders | {"stdout": out_write, "stderr": err_write})
-            followed = _followed(process, output, request)
-            return _answer(process), followed
-        finally:
-            _closed(process.stdin)  # an order to end, if the trial still runs
-            process.wait()
-            output.finish()
+    try:
+        process = begin(out_write, err_write)
+    finally:
+        os.close(out_write)
+        os.close(err_write)
+    try:
+        followed = _followed(process, output, request)
+        return _answer(process), followed
+    finally:
+        _closed(process.stdin)  # an order to end, if the trial still runs
+        process.wait()
+        _closed(process.stdout)
+        _closed(process.stderr)
+        output.finish()
 
 
-def _tell(process: "subprocess.Popen[bytes]", orders: dict[str, Any]) -> None:
-    assert process.stdin
-    with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(orders).encode() + b"\n")
-        process.stdin.flush()
-
-
-def _followed(process: "subprocess.Popen[bytes]", output: _Output, request: TrialRequest) -> watching.Followed:
+def _followed(process: Supervising, output: _Output, request: TrialRequest) -> watching.Followed:
     """Watch the trial if that was asked for, and give the order to end it if it does not end by itself."""
     if request.watch is None:
         return watching.Followed()
@@ -289,13 +336,13 @@ def _followed(process: "subprocess.Popen[bytes]", output: _Output, request: Tria
     return followed
 
 
-def _answer(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+def _answer(process: Supervising) -> dict[str, Any]:
     assert process.stdout
-    assert process.stderr
     said = process.stdout.read()
     if said:
         return dict(json.loads(said))
-    last = process.stderr.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+    words = process.stderr.read() if process.stderr else b""
+    last = words.decode("utf-8", "replace").strip().splitlines()[-1:]
     return {"failed": f"its supervisor ended: {''.join(last) or 'it was killed'}"}
 
 
