@@ -4,13 +4,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from runner.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
 from runner.expectation import ending, telling_line
+from runner.headline import digests, spread
 from runner.probes.sanitizer import EXECUTABLE
 from runner.report.escape import Markdown, code, prose
 from runner.report.instruments import seen_in
 from runner.report.standing import Stand, stands
+from runner.report.words import interval, share
 from runner.text import tail
 
 FIGURES_SHOWN = 20
@@ -43,20 +46,25 @@ class Sighting:
     stdout: str
     stderr: str
     stands: Sequence[Stand] = ()
+    counts: str = "as declared"
+    """What the k of the rate are."""
 
     @property
     def headline(self) -> str:
-        return f"{self.variant}: as declared in {self.rate.k} of {self.rate.n} runs" if self.rate.n else self.variant
+        return f"{self.variant}: {self.counts} in {self.rate.k} of {self.rate.n} runs" if self.rate.n else self.variant
 
 
 def sighting(run: Evidence, variant: Variant) -> Sighting:
     trials = run.trials_of(variant)
     counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
     sample, signature = _sample(trials), run.case.signature.get(variant, [])
+    rate = run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0)
+    differs = variant is Variant.REPRO and run.demand is not None and run.demand.differs
     return Sighting(
         variant=variant,
-        rate=run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0),
-        rows=[*_rows(_uninstrumented(signature), counted), *_sanitizer_rows(signature, run, variant)],
+        rate=rate,
+        counts="unlike the commonest output" if differs else "as declared",
+        rows=[*_rows(_uninstrumented(signature), counted, rate), *_sanitizer_rows(signature, run, variant)],
         durations=[trial.duration_s for trial in counted],
         sample=sample,
         stdout=tail(sample.stdout, TAIL_LINES, TAIL_WIDTH) if sample else "",
@@ -71,9 +79,12 @@ def _sample(trials: Sequence[Trial]) -> Trial | None:
     return min(trials, key=lambda trial: telling.index(trial.outcome), default=None)
 
 
-def _rows(signature: Sequence[str], counted: Sequence[Trial]) -> Iterator[Row]:
+def _rows(signature: Sequence[str], counted: Sequence[Trial], rate: Rate) -> Iterator[Row]:
     declared = {aspect: value for aspect, _, value in (line.partition(": ") for line in signature)}
     for aspect, value in declared.items():
+        if seen := _over_trials(aspect, counted, rate):
+            yield Row(seen.label, code(value), seen.text)
+            continue
         figure = aspect.removeprefix("figure ")
         look = _LOOKS.get(aspect) or _figure(figure)
         label = prose(aspect) if aspect in _LOOKS else code(figure)
@@ -82,6 +93,27 @@ def _rows(signature: Sequence[str], counted: Sequence[Trial]) -> Iterator[Row]:
     others = [name for name in printed if f"figure {name}" not in declared]
     for name in others[:FIGURES_SHOWN]:
         yield Row(code(name), None, _together([_figure(name)(trial, "") for trial in counted]))
+
+
+class _Seen(NamedTuple):
+    label: Markdown
+    text: Markdown
+
+
+def _over_trials(aspect: str, counted: Sequence[Trial], rate: Rate) -> _Seen | None:
+    """What is seen over all trials; None for an aspect of each single one."""
+    kind, _, name = aspect.partition(" ")
+    if aspect == "rate":
+        return _Seen(prose(aspect), prose(f"{share(rate)}, {interval(rate)}" if rate.n else "none"))
+    if kind == "digest":
+        values = len(digests(counted, name))
+        told = f"{values} value{'s' * (values != 1)} in {len(counted)} run{'s' * (len(counted) != 1)}"
+        return _Seen(code(name), prose(told))
+    if kind == "growth":
+        grown = [trial.growth for trial in counted if trial.growth is not None]
+        told = f"{spread(grown)} per step" if grown else "too few steps"
+        return _Seen(Markdown(f"growth of {code(name)}"), prose(told))
+    return None
 
 
 def _uninstrumented(signature: Sequence[str]) -> list[str]:
