@@ -15,6 +15,7 @@ from runner.report.escape import Markdown, code, prose
 from runner.text import one_line
 
 _HEADLINE = re.compile(r"(?P<rate>Reproduces in [^:]+): (?P<how>.*); (?P<fix>[^;]*\.)")
+_SILENT = ("exit status 0", "ran to its end")
 _SHORT = 100
 _WORDS = {
     "cudaErrorIllegalAddress": "illegal memory access",
@@ -68,7 +69,7 @@ def _fault(run: Evidence, how: str) -> Iterator[Span]:
         yield from _assertion(trial)
         yield from _place(run, trial)
     elif found and tool:
-        yield "no error shows" if how == "exit status 0" else how
+        yield "no error shows" if how.startswith(_SILENT) else how
         yield f", and {tool} finds "
         yield from _marked(found)
 

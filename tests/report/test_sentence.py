@@ -1,0 +1,272 @@
+"""A report's first line for GPU faults, put together from what was recorded on an H200."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.engines.base import TrialResult
+from runner.evidence import (
+    Evidence,
+    LaunchBlockingProbe,
+    Outcome,
+    SanitizerProbe,
+    SanitizerReport,
+    Trial,
+    Variant,
+    Xid,
+)
+from runner.expectation import observe
+from runner.manifest import SanitizerFinding
+from runner.probes import launch_blocking
+from runner.probes.findings import Tool
+from runner.rates import Terms
+from runner.report.markdown import case_page
+from runner.report.sentence import headline, markdown, plain
+from runner.report.summary import summary
+from runner.sanitized import report
+from runner.verdict import decide
+from tests.probes.test_launch_blocking import recorded
+from tests.report.example import evidence
+
+PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=1.0, exit_status=0)
+HOLDS = "; the fix holds in 3 of 3."
+
+
+def trial(variant: Variant, number: int, result: TrialResult, **more: Any) -> Trial:
+    return Trial(
+        variant=variant,
+        number=number,
+        outcome=Outcome.AS_EXPECTED,
+        observation=observe(result),
+        duration_s=result.duration_s,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        **more,
+    )
+
+
+def run(repro: TrialResult, **more: Any) -> Evidence:
+    results = {Variant.REPRO: repro, Variant.FIXED: PROVED}
+    trials = [trial(variant, number, results[variant]) for variant in Variant for number in (1, 2, 3)]
+    decision = decide(trials, Terms(trials=3))
+    more |= {"verdict": decision.verdict, "reasons": list(decision.reasons), "rates": decision.rates}
+    return evidence(trials=trials, **more)
+
+
+def found(name: str, tool: Tool = Tool.MEMCHECK, declared: SanitizerFinding | None = None) -> SanitizerReport:
+    return report(recorded(name), tool, None, declared)
+
+
+def under(name: str, tool: Tool = Tool.MEMCHECK) -> SanitizerProbe:
+    return SanitizerProbe(report=found(name, tool), stdout=recorded(name).stdout)
+
+
+def sanitized(name: str, **declared: Any) -> Trial:
+    expected = SanitizerFinding.model_validate(declared)
+    return trial(Variant.REPRO, 1, recorded(name), sanitizer=found(name, declared=expected))
+
+
+def blocking(plain: str, result: TrialResult) -> LaunchBlockingProbe:
+    return launch_blocking.probe(trial(Variant.REPRO, 1, recorded(plain)), result)
+
+
+def told(repro: str, *probes: SanitizerProbe | LaunchBlockingProbe, **more: Any) -> str:
+    return plain(headline(run(recorded(repro), probes=list(probes), **more)))
+
+
+def test_where_it_was_launched_what_it_did_and_where_it_showed() -> None:
+    said = told(
+        "torch_raw_kernel.bare",
+        under("torch_raw_kernel.memcheck"),
+        blocking("torch_raw_kernel.bare", recorded("torch_raw_kernel.blocking")),
+    )
+    assert said == (
+        "Reproduces in 3 of 3 runs: illegal memory access in store_one, "
+        "an out-of-bounds write of 4 bytes just behind a 256-byte buffer; "
+        "surfaced at out = out + 1 (torch_raw_kernel.py:29), "
+        "launched at kernel(grid=(1, 1, 1), block=(threads, 1, 1), args=[out, row, width]) (torch_raw_kernel.py:18)"
+        + HOLDS
+    )
+
+
+def test_code_is_code_on_the_page() -> None:
+    page = markdown(headline(run(recorded("torch_raw_kernel.bare"), probes=[under("torch_raw_kernel.memcheck")])))
+    assert page == (
+        "Reproduces in 3 of 3 runs: illegal memory access in `store_one`, "
+        "an out-of-bounds write of 4 bytes just behind a 256-byte buffer; "
+        "surfaced at `out = out + 1` (torch_raw_kernel.py:29)" + HOLDS
+    )
+
+
+def test_without_probes_the_error_has_its_name() -> None:
+    said = told("triton_out_of_bounds.bare")
+    assert said == (
+        "Reproduces in 3 of 3 runs: illegal memory access (cudaErrorIllegalAddress); "
+        "surfaced at return target.sum().item() (triton_out_of_bounds.py:25)" + HOLDS
+    )
+
+
+def test_a_device_side_assertion() -> None:
+    said = told("torch_index_assert.bare", under("torch_index_assert.memcheck"))
+    assert said.startswith(
+        "Reproduces in 3 of 3 runs: device-side assertion that does not hold: memcheck finds a device-side assertion "
+        "that does not hold in __assertfail, ind >=0 && ind < ind_dim_size && "
+    )
+    assert "at IndexKernelUtils.cu:16; surfaced at return rows * 2 + 1" in said
+
+
+def test_the_status_of_a_library_that_only_follows() -> None:
+    said = told("torch_cublas_after_fault.bare")
+    assert said.startswith(
+        "Reproduces in 3 of 3 runs: CUBLAS_STATUS_INTERNAL_ERROR, after a device-side assertion -sizes[i] <= index"
+    )
+
+
+def test_an_abort_surfaces_nowhere() -> None:
+    assert "device-side assertion that does not hold (cudaErrorAssert)" in told("torch_uncaught_cpp_exception.bare")
+    assert "; ends in SIGABRT; the fix holds" in told("torch_uncaught_cpp_exception.bare")
+
+
+def test_a_matter_of_timing() -> None:
+    gone = blocking("torch_raw_kernel.bare", PROVED)
+    assert told("torch_raw_kernel.bare", gone).endswith(
+        "(torch_raw_kernel.py:29); gone with CUDA_LAUNCH_BLOCKING=1, so it is a matter of timing" + HOLDS
+    )
+
+
+def test_where_it_is_raised_is_where_it_was_launched() -> None:
+    name = "torch_raw_kernel.configuration.bare"
+    said = told(name, blocking(name, recorded(name)))
+    assert "surfaced" not in said
+    assert "; raised at kernel(grid=(1, 1, 1)" in said
+
+
+def test_out_of_bounds_in_silence() -> None:
+    silent = recorded("triton_out_of_bounds.behind.bare")
+    shows = run(
+        silent, sanitized=[sanitized("triton_out_of_bounds.memcheck", access="write", kernel="scale_without_mask")]
+    )
+    assert plain(headline(shows)) == (
+        "Reproduces in 3 of 3 runs: no error shows, and memcheck finds an out-of-bounds write of 4 bytes just behind a "
+        "400-byte buffer in scale_without_mask" + HOLDS
+    )
+
+
+def test_wrong_numbers_and_what_a_probe_found() -> None:
+    said = evidence(reasons=["Reproduces in 3 of 3 runs: rel_err=0.5 (> 1e-2); the fix holds in 3 of 3."])
+    wrong = said.model_copy(
+        update={"trials": run(PROVED).trials, "probes": [under("uninitialized_read.initcheck", Tool.INITCHECK)]}
+    )
+    assert plain(headline(wrong)) == (
+        "Reproduces in 3 of 3 runs: rel_err=0.5 (> 1e-2), and initcheck finds a read of 4 bytes of global memory that "
+        "nobody wrote, in read_uninitialized at uninitialized_read.cu:4" + HOLDS
+    )
+
+
+def test_the_declared_finding_comes_before_any_other() -> None:
+    declared = sanitized("torch_raw_kernel.memcheck", kind="api-error")
+    shows = run(recorded("torch_raw_kernel.bare"), sanitized=[declared], probes=[under("misaligned_read.memcheck")])
+    assert "memcheck finds cudaErrorLaunchFailure, returned by cudaLaunchKernel" in plain(headline(shows))
+
+
+def test_a_probe_that_found_nothing_adds_nothing() -> None:
+    quiet = [under("clean.memcheck"), SanitizerProbe(report=SanitizerReport(tool=Tool.MEMCHECK), note="not there")]
+    assert told("triton_out_of_bounds.bare", *quiet) == told("triton_out_of_bounds.bare")
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        ["Does not reproduce: repro ran to its end in 3 of 3 runs."],
+        ["Fails in another way than declared in 3 of 3 runs: torch.AcceleratorError: CUDA error."],
+        ["The fix does not hold under memcheck: memcheck finds a trap."],
+        ["Too few runs count: 2 of repro, where 3 are needed."],
+        [],
+    ],
+)
+def test_only_a_failure_that_reproduces_is_told_anew(reasons: Sequence[str]) -> None:
+    shows = run(recorded("torch_raw_kernel.bare"), probes=[under("torch_raw_kernel.memcheck")])
+    other = shows.model_copy(update={"reasons": list(reasons)})
+    assert plain(headline(other)) == "".join(reasons[:1])
+
+
+def test_no_gpu_fault_no_new_sentence() -> None:
+    assert plain(headline(evidence())) == evidence().reasons[0]
+
+
+class TestPages:
+    @pytest.fixture
+    def shows(self) -> Evidence:
+        result = recorded("torch_raw_kernel.bare")
+        xid = Xid(number=31, pci="0000:00:06", pid=7, process="python3", text="pid=7, name=python3, MMU | Fault")
+        probes = [
+            under("torch_raw_kernel.memcheck"),
+            blocking("torch_raw_kernel.bare", recorded("torch_raw_kernel.blocking")),
+        ]
+        whole = run(result, probes=probes)
+        first = whole.trials[0].model_copy(update={"xids": [xid]})
+        return whole.model_copy(update={"trials": [first, *whole.trials[1:]]})
+
+    def test_the_first_line_is_the_sentence(self, shows: Evidence) -> None:
+        page = case_page([shows])
+        first = markdown(headline(shows))
+        assert page.splitlines()[3] == first
+        assert page.count(first) == 2
+        assert summary(shows)[1] == f"  {plain(headline(shows))}"
+
+    def test_the_two_lines_side_by_side(self, shows: Evidence) -> None:
+        page = case_page([shows])
+        assert "| in an ordinary run | `torch_raw_kernel.py:29` | `out = out + 1` |" in page
+        launched = "`kernel(grid=(1, 1, 1), block=(threads, 1, 1), args=[out, row, width])`"
+        assert f"| with CUDA_LAUNCH_BLOCKING=1 | `torch_raw_kernel.py:18` | {launched} |" in page
+        assert "cudaErrorIllegalAddress surfaces at one line, and comes of a launch at another." in page
+
+    def test_findings_in_sentences_with_the_raw_text_behind_them(self, shows: Evidence) -> None:
+        page = case_page([shows])
+        assert "- an out-of-bounds write of 4 bytes, just behind a 256-byte buffer, in store_one" in page
+        assert "<details><summary>What compute-sanitizer printed: memcheck on repro, a probe</summary>" in page
+        assert "Invalid __global__ write of size 4 bytes" in page
+
+    def test_the_kernel_log(self, shows: Evidence) -> None:
+        assert "- Xid 31 during repro, 1 time: <code>pid=7, name=python3, MMU &#124; Fault</code>" in case_page([shows])
+
+    def test_gone(self) -> None:
+        shows = run(recorded("torch_raw_kernel.bare"), probes=[blocking("torch_raw_kernel.bare", PROVED)])
+        assert "With CUDA_LAUNCH_BLOCKING=1 cudaErrorIllegalAddress is gone: it is a matter of timing." in case_page(
+            [shows]
+        )
+
+    def test_what_could_not_be_run(self) -> None:
+        note = "compute-sanitizer is not in this environment"
+        silent = [
+            SanitizerProbe(report=SanitizerReport(tool=Tool.MEMCHECK), note=note),
+            LaunchBlockingProbe(error="cudaErrorIllegalAddress", note="the engine went away"),
+        ]
+        page = case_page([run(recorded("torch_raw_kernel.bare"), probes=silent)])
+        assert f"- says nothing: {note}" in page
+        assert "Launch blocking says nothing: the engine went away." in page
+
+    def test_declared_and_seen(self) -> None:
+        line = "compute-sanitizer: memcheck finds access write, kernel store_one"
+        shows = run(
+            recorded("torch_raw_kernel.bare"),
+            sanitized=[sanitized("torch_raw_kernel.memcheck", access="write", kernel="store_one")],
+        )
+        case = shows.case.model_copy(update={"signature": {Variant.REPRO: [line], Variant.FIXED: []}})
+        page = case_page([shows.model_copy(update={"case": case})])
+        (row,) = (row for row in page.splitlines() if row.startswith("| compute-sanitizer"))
+        assert "memcheck finds access write, kernel store_one" in row
+        assert "an out-of-bounds write of 4 bytes, just behind a 256-byte buffer" in row
+
+    def test_old_evidence_has_no_such_section(self) -> None:
+        assert "Under instruments" not in case_page([evidence()])
+
+    def test_what_a_program_prints_stays_text(self) -> None:
+        """The kernel's name and the source line are the case's own, and may be anything."""
+        evil = "</code> | <script>x</script> `"
+        plain_run = recorded("torch_raw_kernel.bare")
+        stderr = plain_run.stderr.replace("out = out + 1", evil)
+        page = case_page([run(replace(plain_run, stderr=stderr), probes=[under("torch_raw_kernel.memcheck")])])
+        assert "<script>" not in page.partition("<details>")[0]
