@@ -17,6 +17,9 @@ for, the lines that were printed. A trial is hung when nothing of that moves for
 Not looked at: bytes read and written (watchdogs of process groups talk all the time), the GPU's load (a hung NCCL
 kernel is a load of 100 %). Waiting without end for something outside, or for a clock, is still, too: whether that is
 the bug is what the expectation's regular expression decides.
+
+Asking for stacks has a price: a signal ends some system calls early (poll, sleep), and C code that does not call them
+again, as it should, wakes up. So nobody is asked before `Watch.after_s`.
 """
 
 import json
