@@ -76,13 +76,14 @@ def step(name: str, model: DistributedDataParallel, logging: dist.ProcessGroup) 
     rank = dist.get_rank()
     text, image = batch(rank)
     loss = model(text.to(DEVICE), None if image is None else image.to(DEVICE))
-    print(f"rank {rank}: forward returned", flush=True)
+    # Line and end in one write: both ranks share one stdout.
+    print(f"rank {rank}: forward returned\n", end="", flush=True)
     loss.backward()
-    print(f"rank {rank}: backward returned", flush=True)
+    print(f"rank {rank}: backward returned\n", end="", flush=True)
     losses = [torch.zeros(()) for _ in range(2)]
     dist.all_gather(losses, loss.detach().cpu(), group=logging)
     error = (gradients(model) - reference()).norm() / reference().norm()
-    print(f"{name}_rank{rank}_grad_rel_err={error:.3e}", flush=True)
+    print(f"{name}_rank{rank}_grad_rel_err={error:.3e}\n", end="", flush=True)
 
 
 def print_stacks_later(rank: int) -> None:

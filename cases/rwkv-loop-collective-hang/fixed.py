@@ -93,12 +93,13 @@ def main(rank: int, rendezvous: str) -> None:
     shard = weight().chunk(2)[rank].to(device).requires_grad_()
     print_stacks_later(rank)
     loss = sharded_loss(shard, batch(rank).to(device))
-    print(f"rank {rank}: forward returned after {LENGTHS[rank]} time steps", flush=True)
+    # Line and end in one write: both ranks share one stdout.
+    print(f"rank {rank}: forward returned after {LENGTHS[rank]} time steps\n", end="", flush=True)
     loss.backward()
     gradient = shard.grad.cpu().double()
-    print(f"rank {rank}: backward returned", flush=True)
+    print(f"rank {rank}: backward returned\n", end="", flush=True)
     error = (gradient - reference(rank)).norm() / reference(rank).norm()
-    print(f"rank{rank}_grad_rel_err={error:.3e}", flush=True)
+    print(f"rank{rank}_grad_rel_err={error:.3e}\n", end="", flush=True)
     dist.destroy_process_group()
 
 

@@ -21,8 +21,8 @@ import tempfile
 import torch
 from transformers.models.rwkv import modeling_rwkv
 
-# B: with one sequence nothing is out of bounds. C * 4 bytes = 256, half of a block of 512 of PyTorch's allocator, so the
-# rows leave that block from the third sequence on. T: more than one token, which would take the path without the
+# B: with one sequence nothing is out of bounds. C * 4 bytes = 256, half of a block of 512 of PyTorch's allocator, so
+# the rows leave that block from the third sequence on. T: more than one token, which would take the path without the
 # kernel; and it is the length that the kernel gets compiled for.
 B, T, C = 4, 16, 64
 NAMES = ("time_decay", "time_first", "key", "value")
