@@ -269,6 +269,11 @@ WRONG = [
         "28: timeout: tag !!python/object:os.system is not allowed",
     ),
     ("timeout: 2m", "timeout: !!int 5", "28: timeout: tag !!int is not allowed; leave it out"),
+    (
+        "[numpy==2.2.6]",
+        "!!python/tuple [numpy==2.2.6]",
+        "13: environments.current.requirements: tag !!python/tuple is not allowed; leave it out",
+    ),
     ("timeout: 2m", "<<: {trials: 1}", "28: <<: YAML reads << as a merge key"),
     # expectations
     ('"> 1e-2"', "big", "24: repro.expect.figures.rel_err: 'big' is no bound; write comparisons such as '< 1e-5' or"),
@@ -422,6 +427,33 @@ WRONG = [
         "{figures: {a: '< 1'}, same: [a]}",
         "27: fixed.expect.figures.a: is named as a figure and as a digest",
     ),
+    # what compute-sanitizer finds
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "sanitizer: {tool: memcheck, size: 4}",
+        "24: repro.expect.sanitizer: names no finding: say which kind, access or kernel",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "sanitizer: {tool: valgrind, access: read}",
+        "24: repro.expect.sanitizer.tool: 'valgrind' is none of: memcheck, racecheck",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "sanitizer: {kind: oob, access: read}",
+        "24: repro.expect.sanitizer.kind: 'oob' is none of: out-of-bounds, misaligned",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "sanitizer: {kernel: backward}",
+        "17: environments.interpreter: asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null",
+    ),
+    (
+        'figures: {rel_err: "< 1e-5"}',
+        "figures: {a: '< 1'}\n    sanitizer: {access: read}",
+        "28: fixed.expect.sanitizer: is a failure; in fixed the tool that repro names must find nothing",
+    ),
+    ("timeout: 2m", "probes: [valgrind]", "28: probes[0]: 'valgrind' is none of: memcheck, racecheck"),
     # the two alike
     (
         'figures: {rel_err: "< 1e-5"}',
