@@ -127,6 +127,9 @@ def run_one(
     probes: Annotated[
         bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
     ] = True,
+    zygote: Annotated[
+        bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
+    ] = False,
     reports: Annotated[
         Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
     ] = None,
@@ -153,6 +156,7 @@ def run_one(
         gpus=indices(gpu) if gpu else None,
         keep=keep,
         probes=probes,
+        zygote=zygote,
     )
     if environment:
         found.environment(environment)

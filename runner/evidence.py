@@ -187,6 +187,8 @@ class Trial(Record):
     stderr: str
     sanitizer: SanitizerReport | None = None
     """Only of a trial under compute-sanitizer, which is judged by what the tool found."""
+    zygote: str | None = None
+    """How the process came to be, where --zygote asked for a forked one; otherwise it was a fresh one."""
     xids: list[Xid] = Field(default_factory=list)
     """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
 
@@ -358,6 +360,12 @@ class Evidence(Record):
         """What the trials ran on: "NVIDIA H200", or "CPU"."""
         gpus = self.environment.attestation.gpus if self.environment.attestation else []
         return gpus[0].name if gpus and self.environment.grade is Grade.HARDWARE else "CPU"
+
+    @property
+    def zygotes(self) -> dict[str, list[str]]:
+        """How trials came to be where --zygote asked for forked ones, and of which variants."""
+        told = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
+        return {story: [variant for said, variant in told if said == story] for story, _ in told}
 
     def trials_of(self, variant: Variant) -> Sequence[Trial]:
         return [trial for trial in self.trials if trial.variant is variant]

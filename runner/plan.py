@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runner import hardware
 from runner.case import Case
 from runner.engines.base import Engine, EngineName, Limits, Recipe, Watch
-from runner.errors import MachineError, ManifestError, Problem
+from runner.errors import MachineError, ManifestError, Problem, UsageError
 from runner.evidence import Attestation, Variant, Verdict
 from runner.manifest import EnvironmentSpec
 from runner.rates import Terms, terms
@@ -24,6 +24,7 @@ class Options:
     gpus: Sequence[int] | None = None
     keep: bool = False
     probes: bool = True
+    zygote: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Plan:
             words += ["--timeout", f"{options.timeout_s:g}"]
         if not options.probes:
             words += ["--no-probes"]
+        if options.zygote:
+            words += ["--zygote"]
         return shlex.join(words)
 
 
@@ -104,8 +107,11 @@ def recipes(case: Case) -> list[Recipe]:
 def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     """Choose the environment and its GPUs; or say why none can run here.
 
-    Raises UsageError for an environment that the case does not have and MachineError for a GPU that is not there.
+    Raises UsageError for an environment that the case does not have, or for trials to be forked where the engine can't,
+    and MachineError for a GPU that is not there.
     """
+    if options.zygote and engine.name is not EngineName.VENV:
+        raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
     found = hardware.gpus() if engine.local else None
     _check_gpus_are_there(options.gpus, found)
     reasons = []

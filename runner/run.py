@@ -117,6 +117,7 @@ class _Run:
                 gpus=plan.gpus,
                 keep=plan.options.keep,
                 watch=plan.watch,
+                zygote=plan.options.zygote,
             )
             if not schedule.wants(variant, trials, asked):
                 self.console.say(f"  {variant} is not run: it could not change the verdict")
@@ -153,6 +154,7 @@ class _Run:
             duration_s=result.duration_s,
             stdout=result.stdout,
             stderr=result.stderr,
+            zygote=result.zygote,
             xids=self.faults(),
         )
 
