@@ -430,11 +430,6 @@ WRONG = [
     # what compute-sanitizer finds
     (
         'figures: {rel_err: "> 1e-2"}',
-        "sanitizer: {tool: memcheck, size: 4}",
-        "24: repro.expect.sanitizer: names no finding: say which kind, access or kernel",
-    ),
-    (
-        'figures: {rel_err: "> 1e-2"}',
         "sanitizer: {tool: valgrind, access: read}",
         "24: repro.expect.sanitizer.tool: 'valgrind' is none of: memcheck, racecheck",
     ),
@@ -446,7 +441,7 @@ WRONG = [
     (
         'figures: {rel_err: "> 1e-2"}',
         "sanitizer: {kernel: backward}",
-        "17: environments.interpreter: asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null",
+        "16: environments.interpreter: asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null",
     ),
     (
         'figures: {rel_err: "< 1e-5"}',
@@ -475,6 +470,23 @@ def test_one_mistake_is_one_problem_at_its_line(
     found = problems(checkout, change(old, new))
     assert len(found) == 1, found
     assert found[0].startswith(expected)
+
+
+def test_a_finding_has_to_be_named(checkout: Checkout, change: Change) -> None:
+    """Its size alone is that of half of all accesses."""
+    text = change('figures: {rel_err: "> 1e-2"}', "sanitizer: {tool: memcheck, size: 4}")
+    found = problems(checkout, text.replace("    grade: simulated\n", "    gpus: 1\n"))
+    assert found == ["24: repro.expect.sanitizer: names no finding: say which kind, access or kernel"]
+
+
+def test_a_finding_is_a_failure_that_tells_the_variants_apart(checkout: Checkout, change: Change) -> None:
+    text = change(
+        'figures: {rel_err: "> 1e-2"}', "sanitizer: {access: write, kernel: k}\n    figures: {rel_err: '< 1e-5'}"
+    )
+    case = loaded(checkout, text.replace("    grade: simulated\n", "    gpus: 1\n"))
+    declared = case.expectation("current", Variant.REPRO).sanitizer
+    assert declared
+    assert (declared.tool, declared.access, declared.size, declared.kernel) == ("memcheck", "write", None, "k")
 
 
 def test_all_problems_in_one_go(checkout: Checkout, change: Change) -> None:

@@ -23,7 +23,8 @@ FINDINGS_SHOWN = 5
 RAW_LINES = 120
 RAW_WIDTH = 240
 XIDS_SHOWN = 5
-_LAUNCH = re.compile(r"(?P<function>\S+) in (?P<file>\w+\.py):(?P<line>\d+)")
+_OWN_FRAME = re.compile(r"(\S+) in ((?:repro|fixed)\.py:\d+)")
+"""compute-sanitizer names Python's frames too, the innermost first."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,8 @@ def _raw(report: SanitizerReport) -> str:
 
 
 def _told(finding: Finding) -> str:
-    launch = next(filter(None, map(_LAUNCH.fullmatch, _own_frames(finding))), None)
-    return f"{sentence(finding)}{f'; launched in {launch[0]}' if launch else ''}"
-
-
-def _own_frames(finding: Finding) -> list[str]:
-    """compute-sanitizer names Python's frames too; the case's own are those of its two scripts."""
-    return [frame for frame in finding.host_frames if re.search(r" in (?:repro|fixed)\.py:\d+$", frame)]
+    launch = next(filter(None, map(_OWN_FRAME.fullmatch, finding.host_frames)), None)
+    return f"{sentence(finding)}{f'; launched in {launch[1]} at {launch[2]}' if launch else ''}"
 
 
 def _blocking(probe: LaunchBlockingProbe) -> Blocking:

@@ -270,3 +270,10 @@ class TestPages:
         stderr = plain_run.stderr.replace("out = out + 1", evil)
         page = case_page([run(replace(plain_run, stderr=stderr), probes=[under("torch_raw_kernel.memcheck")])])
         assert "<script>" not in page.partition("<details>")[0]
+
+    def test_the_line_that_launched_as_the_tool_saw_it(self) -> None:
+        result = recorded("torch_raw_kernel.memcheck")
+        own = replace(result, stdout=result.stdout.replace("torch_raw_kernel.py", "repro.py"))
+        seen = SanitizerProbe(report=report(own, Tool.MEMCHECK, None, None))
+        page = case_page([run(recorded("torch_raw_kernel.bare"), probes=[seen])])
+        assert "block (0,0,0)); launched in launch_the_faulty_kernel at repro.py:18\n" in page
