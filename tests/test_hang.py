@@ -50,7 +50,8 @@ ELSEWHERE = TrialResult(
 BLIND = TrialResult(stdout="", stderr="", duration_s=24, signal="SIGKILL", hung=True, hung_after_s=20.0)
 CRASHED = TrialResult(
     stdout="",
-    stderr='Traceback (most recent call last):\n  File "repro.py", line 1, in <module>\n    _engine_run_backward()\nValueError: x\n',
+    stderr='Traceback (most recent call last):\n  File "repro.py", line 1, in <module>\n'
+    "    _engine_run_backward()\nValueError: x\n",
     duration_s=21.0,
     exit_status=1,
 )
