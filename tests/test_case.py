@@ -744,3 +744,7 @@ class TestSchema:
 )
 def test_pin(written: str, canonical: str) -> None:
     assert pin(written) == canonical
+
+
+def test_a_list_where_text_belongs_is_not_told_to_be_quoted(checkout: Checkout, change: Change) -> None:
+    assert problems(checkout, change("project: owner/name", "project: [a]")) == ["6: upstream.project: must be text"]
