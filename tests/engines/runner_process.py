@@ -3,6 +3,7 @@
 The trial has grandchildren in sessions of their own that ignore SIGTERM, and goes on for ten minutes.
 """
 
+import signal
 import sys
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def main(kind: str, token: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it
     try:
         main(*sys.argv[1:])
     except KeyboardInterrupt:
