@@ -4,7 +4,8 @@ import io
 import json
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from runner.engines.venv import VenvEngine
 from runner.errors import EngineError
 from runner.evidence import Evidence, GpuAccess, LaunchBlockingProbe, SanitizerProbe, Variant, Verdict
 from runner.plan import Options
+from runner.probes import xid
 from runner.probes.findings import Kind, Tool
 from runner.probes.launch_blocking import Effect, effect
 from runner.run import run_case
@@ -211,8 +213,9 @@ class TestProbes:
         assert isinstance(result, Evidence)
         assert result.probes == []
 
-    def test_what_hangs_is_not_probed(self, checkout: Checkout) -> None:
-        stuck = TrialResult(stdout="", stderr="", duration_s=120.0, signal="SIGKILL", timed_out=True)
+    @pytest.mark.parametrize("stuck", [replace(PROVED, timed_out=True), replace(PROVED, hung=True)])
+    def test_what_hangs_is_not_probed(self, checkout: Checkout, stuck: TrialResult) -> None:
+        stuck = replace(stuck, exit_status=None, signal="SIGKILL")
         assert self.probed(checkout, engine(repro=[stuck])).probes == []
 
     def test_a_missing_tool_is_a_note(self, checkout: Checkout) -> None:
@@ -244,6 +247,27 @@ class TestProbes:
         evidence = self.probed(checkout, engine(repro=[PLAIN], memcheck_repro=[FAULTY]))
         evidence.write(tmp_path / "e.json")
         assert Evidence.read(tmp_path / "e.json") == evidence
+
+
+def test_faults_in_the_kernel_log_are_kept_with_the_trial_they_came_in(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["NVRM: Xid (PCI:0000:00:06): 13, pid=1, name=other"]  # before the first trial
+
+    @contextmanager
+    def log() -> Iterator[Callable[[], str]]:
+        yield lambda: "".join(f"{lines.pop(0)}\n" for _ in list(lines))
+
+    def trial(request: TrialRequest) -> None:
+        if request.arguments == ["repro.py"]:
+            lines.append(f"NVRM: Xid (PCI:0000:00:06): 31, pid={len(on.requests)}, name=python3")
+
+    monkeypatch.setattr(xid, "kernel_log", log)
+    on = engine(repro=[PLAIN], memcheck_repro=[FAULTY])
+    on.before_trial = trial
+    evidence = go(written(checkout, manifest()), on)
+    assert [[it.number for it in trial.xids] for trial in evidence.trials] == [[31]] * 3 + [[]] * 3
+    assert [trial.xids[0].pid for trial in evidence.trials[:3]] == [0, 1, 2]
 
 
 FAKE_TOOL = """\
