@@ -24,8 +24,8 @@ PLACES = ("case", "home", "tmp")
 """What a trial finds in its scratch directory."""
 
 _LIFE_S = 7 * 86400.0
-_SHARED = 2
-"""A zygote and a trial of it hold at most what two trials may."""
+_UNBOUNDED = 2**62
+"""Each trial's own supervisor keeps its limits. Were they kept here too, a trial beyond them might take all along."""
 _MESSAGE = 1 << 20
 _PATIENCE_S = 60.0
 _DRAIN_S = 5.0
@@ -78,8 +78,8 @@ class Import(NamedTuple):
 def imports(source: bytes, own: Iterable[str]) -> list[Import]:
     """What a script imports before it does anything else; `own` are the files that it comes with.
 
-    Ends at the first statement that may do something (sets a variable of the environment, say): what is imported after
-    it may depend on it. So do the case's own modules.
+    Ends at the first statement that may do something (sets a variable of the environment, say), or imports one of the
+    case's own modules: what is imported after that may depend on it.
     """
     try:
         body = ast.parse(source).body
@@ -104,6 +104,9 @@ def _imports(statement: ast.stmt) -> list[Import] | None:
             return []
         case ast.ImportFrom(module=str(module), names=names, level=0):
             return [Import(module, [alias.name for alias in names])]
+        case ast.Try(body=body, orelse=[], finalbody=[]):  # the handlers are not for the zygote: it stops there
+            each = [_imports(inner) for inner in body]
+            return None if None in each else [one for some in each for one in some or []]
         case ast.Expr(value=ast.Constant()) | ast.Assign(targets=[ast.Name()], value=ast.Constant()):
             return []
         case _:
@@ -116,6 +119,7 @@ class Zygote:
     def __init__(self, directory: Path, orders: Mapping[str, Any], wanted: Sequence[Import]) -> None:
         self.directory = directory
         self.wanted = wanted
+        self._memory_bytes = orders["memory_bytes"]
         self._gone = 0
         self._lay_out()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -140,8 +144,8 @@ class Zygote:
             **orders,
             "variables": variables | {"PYTHONPATH": ":".join(places), zygote.SOCKET: str(control)},
             "timeout_s": _LIFE_S,
-            "memory_bytes": _SHARED * orders["memory_bytes"],
-            "processes": _SHARED * orders["processes"],
+            "memory_bytes": _UNBOUNDED,
+            "processes": _UNBOUNDED,
             "stdout": out,
             "stderr": err,
             "pass_fds": [control],
@@ -152,7 +156,8 @@ class Zygote:
         said = [_Reader(stream) for stream in (self._out, self._err)]
         self._control.settimeout(within_s)
         try:
-            self._control.send(json.dumps(self.wanted).encode())
+            wanted = {"imports": self.wanted, "memory_bytes": self._memory_bytes}
+            self._control.send(json.dumps(wanted).encode())
             answer = self._control.recv(_MESSAGE)
         except TimeoutError:
             raise Unfit("its imports took longer than a trial may") from None
@@ -160,9 +165,10 @@ class Zygote:
             answer = b""
         if not answer:
             raise Unfit("its imports ended the process")
-        unfit = json.loads(answer)["unfit"]
-        if unfit:
-            raise Unfit(unfit)
+        told = json.loads(answer)
+        if told["unfit"]:
+            raise Unfit(told["unfit"])
+        self._imported = told["imported"]
         self.said = [one.all() for one in said]
         for name in PLACES:
             _copy(self.directory / name, self.directory / "imported" / name)
@@ -170,8 +176,9 @@ class Zygote:
     @property
     def story(self) -> str:
         """For the report: how its trials came to be."""
-        names = ", ".join(dict.fromkeys(one.module.partition(".")[0] for one in self.wanted)) or "nothing"
-        return f"forked from a process that had imported {names}; what importing set up, and the hash seed, are shared"
+        names = ", ".join(dict.fromkeys(self._imported)) or "nothing"
+        shared = "what importing set up, the hash seed and the memory's layout are the same in all"
+        return f"forked from a process that had imported {names}; {shared}"
 
     def refresh(self) -> None:
         """Put the scratch directory back to what it was after the imports."""

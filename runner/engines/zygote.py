@@ -6,7 +6,9 @@ requests on a socket. For each it forks a supervisor, which forks the trial; the
 interpreter goes on to run the script. So command line, `__main__`, tracebacks, exit and signals are Python's own, and
 no frame of ours is below the script's.
 
-What a trial then shares with others is what the imports left: their state, the seed of hashes, standard modules.
+What a trial then shares with others is what the imports left: their state, the seed of hashes, where in memory things
+lie. Generators of random numbers that libraries seed from the system when they are imported are seeded anew, or trials
+whose rate is wanted would all draw the same; one that an import seeded on purpose would lose that seed.
 
 It stands alone beside a copy of supervisor.py, for Python 3.10 and later; an older one ends, and says nothing.
 """
@@ -20,10 +22,7 @@ import resource
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any
 
 SOCKET = "CASEBOOK_ZYGOTE"
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -45,19 +44,25 @@ class Zygote:
         """Import, and say how that went."""
         self.control.send(json.dumps(self.prepare(json.loads(self.control.recv(_MESSAGE)))).encode())
 
-    def prepare(self, wanted: Iterable[tuple[str, list[str]]]) -> dict[str, Any]:
-        for name, names in wanted:
+    def prepare(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        imported = []
+        for name, names in wanted["imports"]:
             try:
                 __import__(name, None, None, names)
             except BaseException as error:  # noqa: BLE001 whatever it is, the script should be the one to meet it
+                if is_not_there(name, error):
+                    break
                 return {"unfit": f"importing {name} raised {type(error).__name__}"}
+            imported.append(name.partition(".")[0])
         self.handlers = {number: signal.getsignal(number) for number in _HANDLED}
         self.files = open_files() - {self.control.fileno()}
         say_no_more()
-        return {"unfit": self.unfit()}
+        return {"unfit": self.unfit(wanted["memory_bytes"]), "imported": imported}
 
-    def unfit(self) -> str | None:
+    def unfit(self, memory_bytes: int) -> str | None:
         """Why a fork of this process would be no fresh one."""
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > memory_bytes:
+            return "its imports take more memory than a trial may"
         if any(os.path.realpath(f"/proc/self/fd/{file}").startswith("/dev/nvidia") for file in self.files):
             return "its imports opened the GPU, which no forked process can use"
         if None in self.handlers.values():
@@ -115,7 +120,21 @@ class Zygote:
         os.dup2(orders["stderr"], 2)
         for file in open_files() - self.files - {0, 1, 2, orders["stdout"], orders["stderr"]}:
             os.close(file)
+        seed_anew()
         raise TrialBegins
+
+
+def is_not_there(name: str, error: BaseException) -> bool:
+    """Whether nothing of a module was run; the script may have an answer to that."""
+    return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+
+
+def seed_anew() -> None:
+    """What NumPy and torch do when they are imported; the generator of `random` does it at a fork by itself."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
 
 
 def receive(control: socket.socket) -> tuple[bytes, list[int]]:

@@ -1,0 +1,373 @@
+"""Trials forked from a zygote must be what fresh ones are; and what does not allow that is told."""
+
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runner.case import find
+from runner.console import PlainConsole
+from runner.engines import zygote
+from runner.engines.base import EngineName, TrialResult, Watch
+from runner.engines.forking import Import, imports
+from runner.engines.venv import VenvEngine
+from runner.errors import UsageError
+from runner.evidence import Evidence, Outcome, Variant
+from runner.plan import Options
+from runner.run import run_case
+from tests.engines.subjects import FAMILY, ROOT, TOKEN, Bench, VenvSubject, eventually
+from tests.fakes import FakeEngine
+
+FORKED = "forked from a process that had imported"
+PACKAGE = "counted.py"
+
+
+@pytest.fixture(scope="module")
+def forking_bench(venv_subject: VenvSubject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """An environment of its own, as modules are put into it."""
+    cache = tmp_path_factory.mktemp("cache")
+    with VenvEngine(cache=cache, place=tmp_path_factory.mktemp("place")) as engine:
+        yield Bench(engine, engine.prepare(venv_subject.recipe, print))
+
+
+def forked(bench: Bench, script: str, *arguments: str, **options: Any) -> TrialResult:
+    result = bench.run(script, *arguments, zygote=True, **options)
+    assert result.zygote
+    assert result.zygote.startswith(FORKED), result.zygote
+    return result
+
+
+def install(bench: Bench, name: str, source: str) -> None:
+    """Put a module into the environment."""
+    place = next(Path(bench.prepared.python).parents[1].glob("lib/python3*/site-packages"))
+    (place / f"{name}.py").write_text(textwrap.dedent(source))
+
+
+class TestImports:
+    def test_all_that_come_before_anything_else(self) -> None:
+        source = b'"""Doc."""\nfrom __future__ import annotations\nimport a, b.c as d\nN = 3\nfrom e.f import g, h\n'
+        assert imports(source, ["script.py"]) == [Import("a"), Import("b.c"), Import("e.f", ["g", "h"])]
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "os.environ['X'] = '1'",
+            "x = f()",
+            "x[0] = 1",
+            "if y:\n    import z",
+            "print()",
+            "@w\ndef f(): ...",
+            "from . import z",
+            "try:\n    f()\nexcept E:\n    pass",
+            "import own",
+            "from own.sub import x",
+        ],
+    )
+    def test_nothing_after_what_may_matter_to_it(self, statement: str) -> None:
+        assert imports(f"import a\n{statement}\nimport b\n".encode(), ["own/sub.py"]) == [Import("a")]
+
+    def test_what_is_tried_is_imported(self) -> None:
+        source = b"try:\n    import a\nexcept ImportError:\n    a = f()\nimport b\n"
+        assert imports(source, []) == [Import("a"), Import("b")]
+
+    @pytest.mark.parametrize("source", [b"import a\nthis is no Python", b"\0", b""])
+    def test_a_script_that_is_none_imports_nothing(self, source: bytes) -> None:
+        assert imports(source, []) == []
+
+
+ENDS = {
+    "end of the script": "import json\nprint('out'); import sys; print('err', file=sys.stderr)",
+    "exit status": "import sys\nsys.exit(77)",
+    "exit message": "import sys\nsys.exit('bye')",
+    "exit none": "import sys\nsys.exit()",
+    "exit in a function": "import json\ndef f(): raise SystemExit(3)\nf()",
+    "exception": "import json\ndef f():\n    json.loads('{')\nf()",
+    "chained": "import json\ntry:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('x') from e",
+    "a group": "raise ExceptionGroup('several', [ValueError(1), KeyError('k')])",
+    "a module that is not there": "import json, nosuch_thing",
+    "no Python": "import json\nthis is no Python",
+    "an excepthook": "import sys\nsys.excepthook = lambda *a: print('hooked', a[0], a[2].tb_next)\nraise ValueError",
+    "interrupt": "raise KeyboardInterrupt",
+    "abort": "import os\nos.abort()",
+    "segfault": "import ctypes\nctypes.string_at(0)",
+    "faulthandler": "import faulthandler, os\nfaulthandler.enable()\nos.kill(os.getpid(), 11)",
+    "kill": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "term": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)",
+    "atexit": "import atexit, sys\natexit.register(print, 'last words')\nsys.exit(5)",
+    "a thread": "import threading, time\nthreading.Thread(target=lambda: (time.sleep(.2), print('done'))).start()",
+    "a failing thread": "import threading\nthreading.Thread(target=lambda: 1 / 0, name='t').start()",
+    "quick": "import os\nprint('x'); os._exit(9)",
+    "the stack": "import traceback\ntraceback.print_stack()",
+    "a warning": "import warnings\nwarnings.warn('old', DeprecationWarning, 2)",
+    "input": "import sys\nprint(repr(sys.stdin.read()))",
+    "a child": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import sys; print(sys.path[1:2])'])",
+    "spawn": """
+import multiprocessing
+def f(x): print("in it", x, __name__)
+if __name__ == "__main__":
+    p = multiprocessing.get_context("spawn").Process(target=f, args=(3,))
+    p.start(); p.join(); print(p.exitcode)
+""",
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_every_end_is_that_of_a_fresh_process(forking_bench: Bench, name: str) -> None:
+    fresh = forking_bench.run(ENDS[name])
+    assert essence(forked(forking_bench, ENDS[name])) == essence(fresh)
+
+
+def essence(result: TrialResult) -> TrialResult:
+    """Without what differs from one fresh process to another."""
+    return replace(result, zygote=None, duration_s=0, stderr=re.sub(r"0x[0-9a-f]{16}", "0x", result.stderr))
+
+
+LOOK = """
+import os, signal, sys, threading
+print(sys.argv, sys.orig_argv[1:], sys.path, sys.flags, __name__, __file__, __spec__, os.getcwd(), dict(os.environ))
+print(os.getsid(0) == os.getpid(), os.umask(0), sorted(os.listdir("/proc/self/fd")), threading.active_count())
+print([signal.getsignal(n) for n in range(1, 32)], signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print(sys.stdout.isatty(), sys.stdout.line_buffering, sys.stdout.seekable(), sys.stderr.encoding)
+print(sorted(os.listdir()), [os.listdir(os.environ[place]) for place in ("HOME", "TMPDIR")])
+print(sorted(vars(sys.modules["__main__"])), sys.gettrace(), len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.parametrize("watch", [None, Watch(after_s=50)])
+def test_a_script_finds_what_it_finds_in_a_fresh_process(forking_bench: Bench, watch: Watch | None) -> None:
+    variables = {"OWN": "1", "PYTHONPATH": "/opt/x"}
+    options: dict[str, Any] = {"variables": variables, "files": {"d.txt": b"x"}, "watch": watch}
+    fresh, second = (run(forking_bench, LOOK, "-a", "b c", **options) for run in (Bench.run, forked))
+    assert fresh.exit_status == 0, fresh.stderr
+    assert second.stdout == fresh.stdout
+
+
+def test_the_imports_are_done_once_and_what_they_said_is_said_in_every_trial(forking_bench: Bench) -> None:
+    install(forking_bench, "counted", "import os; print('imported by', os.getpid())")
+    said = {forked(forking_bench, "import counted\nprint('script')").stdout for _ in range(3)}
+    assert len(said) == 1
+    assert said.pop().split()[-1] == "script"
+
+
+def test_a_trial_leaves_nothing_to_the_next(forking_bench: Bench) -> None:
+    install(forking_bench, "shared", "state = []")
+    vandal = """
+import json, os, shared, sys, tempfile
+print(shared.state, os.environ.get("MARK"), sorted(os.listdir()), os.listdir(os.environ["HOME"]), open("d.txt").read())
+print(os.listdir(tempfile.gettempdir()), hasattr(json, "mark"), "/mark" in sys.path)
+shared.state.append(1); os.environ["MARK"] = "1"; json.mark = 1; sys.path.append("/mark")
+open("new", "w"); open("d.txt", "w").write("spoilt"); tempfile.mkdtemp()
+os.mkdir(os.path.expanduser("~/x")); os.chmod(os.getcwd(), 0); os.chdir("/")
+"""
+    first, second = (forked(forking_bench, vandal, files={"d.txt": b"original"}) for _ in range(2))
+    assert first.exit_status == 0, first.stderr
+    assert first.stdout == second.stdout == "[] None ['d.txt', 'script.py'] [] original\n[] False False\n"
+
+
+def test_what_imports_wrote_is_there_in_every_trial(forking_bench: Bench) -> None:
+    install(forking_bench, "writes", "import os; open(os.path.expanduser('~/cache'), 'w').write('warm')")
+    script = "import os, writes\np = os.path.expanduser('~/cache'); print(open(p).read()); os.remove(p)"
+    assert [forked(forking_bench, script).stdout for _ in range(2)] == ["warm\n"] * 2
+
+
+def test_generators_that_nobody_seeded_are_seeded_anew(forking_bench: Bench) -> None:
+    assert len({forked(forking_bench, "import random\nprint(random.random())").stdout for _ in range(3)}) == 3
+
+
+def test_limits_hold(forking_bench: Bench) -> None:
+    hungry = "import time\nkept = [b'x' * (16 << 20) for _ in range(64)]; time.sleep(60)"
+    result = forked(forking_bench, hungry, limits={"memory_bytes": 256 << 20})
+    assert (result.out_of_memory, result.timed_out, result.signal) == (True, False, "SIGKILL")
+    many = "import time, threading\nfor _ in range(40): threading.Thread(target=time.sleep, args=(60,)).start()"
+    result = forked(forking_bench, many, limits={"processes": 20})
+    assert (result.signal, "more than 20 processes" in result.stderr) == ("SIGKILL", True)
+    assert "bytes cut here" in forked(forking_bench, "print('x' * 9999)", limits={"output_bytes": 1000}).stdout
+
+
+@pytest.mark.parametrize(("end", "status"), [("\ntime.sleep(600)", None), ("\nimport sys; sys.exit(4)", 4)])
+def test_the_end_of_a_trial_is_the_end_of_its_processes(
+    forking_bench: Bench, venv_subject: VenvSubject, end: str, status: int | None
+) -> None:
+    token = uuid.uuid4().hex
+    script = FAMILY.replace("\ntime.sleep(600)", end)
+    options: dict[str, Any] = {"variables": {TOKEN: token}, "limits": {"timeout_s": 60.0 if status else 3.0}}
+    result = forked(forking_bench, script, **options)
+    assert (result.exit_status, result.timed_out, result.stdout) == (status, status is None, "started\n")
+    assert venv_subject.processes(token) == 1, "the zygote, and nothing else"
+    assert forked(forking_bench, script, **options).stdout == "started\n", "which goes on"
+
+
+def test_a_hang_is_seen_with_its_stacks(forking_bench: Bench) -> None:
+    script = "import time\ndef waits(): time.sleep(600)\nwaits()"
+    result = forked(forking_bench, script, watch=Watch(after_s=1, still_s=1, interval_s=0.3))
+    assert result.hung
+    told = next(stack.text for stack in result.stacks if stack.source == "faulthandler")
+    assert "in waits" in told
+    assert "zygote" not in told
+    assert "sitecustomize" not in told
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()", "1 threads"),
+        ("raise RuntimeError", "importing unfit raised RuntimeError"),
+        ("import nosuch_thing", "importing unfit raised ModuleNotFoundError"),
+        ("import sys; sys.exit(1)", "importing unfit raised SystemExit"),
+        ("import os; os._exit(0)", "its imports ended the process"),
+        ("import os; os.kill(os.getpid(), 11)", "its imports ended the process"),
+    ],
+)
+def test_imports_that_allow_no_fork_mean_fresh_processes(forking_bench: Bench, module: str, why: str) -> None:
+    install(forking_bench, "unfit", module)
+    script = f"import unfit\nprint({uuid.uuid4().hex!r})"
+    fresh = forking_bench.run(script)
+    result = forking_bench.run(script, zygote=True)
+    assert result.zygote is not None
+    assert result.zygote.startswith("fresh processes, not forked: ")
+    assert why in result.zygote
+    assert essence(result) == essence(fresh)
+
+
+def test_an_open_gpu_means_fresh_processes(forking_bench: Bench, tmp_path: Path) -> None:
+    """No GPU is needed: it is the name of an open file that tells."""
+    source = Path(str(zygote.__file__)).read_text()
+    assert '"/dev/nvidia"' in source
+    install(forking_bench, "opens", f"file = open({str(tmp_path / 'nvidiactl')!r}, 'w')")
+    with pytest.MonkeyPatch.context() as patch:
+        (tmp_path / "zygote.py").write_text(source.replace('"/dev/nvidia"', repr(str(tmp_path / "nvidia"))))
+        patch.setattr(zygote, "__file__", str(tmp_path / "zygote.py"))
+        result = forking_bench.run("import opens\nprint('ran')", zygote=True)
+    assert result.zygote == "fresh processes, not forked: its imports opened the GPU, which no forked process can use"
+    assert result.stdout == "ran\n"
+
+
+def test_imports_that_take_too_much_memory_mean_fresh_processes(forking_bench: Bench) -> None:
+    install(forking_bench, "hungry", "import time; kept = b'x' * (300 << 20); time.sleep(0.3)")
+    result = forking_bench.run("import hungry", zygote=True, limits={"memory_bytes": 256 << 20})
+    assert result.zygote == "fresh processes, not forked: its imports take more memory than a trial may"
+    assert result.out_of_memory
+
+
+def test_imports_without_end_mean_fresh_processes(forking_bench: Bench) -> None:
+    install(forking_bench, "slow", "import time; time.sleep(600)")
+    result = forking_bench.run("import slow", zygote=True, limits={"timeout_s": 1.0})
+    assert result.zygote == "fresh processes, not forked: its imports took longer than a trial may"
+    assert result.timed_out
+
+
+def test_a_zygote_that_was_killed_means_fresh_processes(forking_bench: Bench) -> None:
+    token = uuid.uuid4().hex
+    script = f"import json\nprint({token!r})"
+    forked(forking_bench, script, variables={TOKEN: token})
+    for process in with_token(token):
+        process.kill()
+        process.wait(60)
+    result = forking_bench.run(script, variables={TOKEN: token}, zygote=True)
+    assert result.zygote == "fresh processes, not forked: the process that they are forked from has ended"
+    assert result.stdout == f"{token}\n"
+
+
+def with_token(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == token:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+RUNNER = """
+import sys
+from pathlib import Path
+from runner.engines.base import Limits, Prepared, TrialRequest
+from runner.engines.venv import VenvEngine
+from runner.errors import INTERRUPTED
+from tests.engines.subjects import FAMILY, TOKEN
+python, cache, token = sys.argv[1:]
+files = {"script.py": FAMILY.encode()}
+variables = {TOKEN: token}
+limits = Limits(timeout_s=600)
+request = TrialRequest(files=files, arguments=["script.py"], limits=limits, variables=variables, zygote=True)
+try:
+    with VenvEngine(cache=Path(cache), place=Path(cache, "place")) as engine:
+        engine.run(Prepared(key="k", python=python), request)
+except KeyboardInterrupt:
+    sys.exit(INTERRUPTED)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_runner_that_ends_leaves_no_process(forking_bench: Bench, tmp_path: Path, number: signal.Signals) -> None:
+    token = uuid.uuid4().hex
+    command = [sys.executable, "-c", RUNNER, forking_bench.prepared.python, str(tmp_path), token]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
+        eventually(lambda: len(with_token(token)) >= 5)  # the zygote, a supervisor, the script and two grandchildren
+        process.send_signal(number)
+        assert process.wait(60) == (130 if number is signal.SIGINT else -9)
+    eventually(lambda: not with_token(token))
+    if number is signal.SIGINT:
+        assert list((tmp_path / "place").iterdir()) == []
+    else:
+        assert any("scratch directory" in line for line in VenvEngine(cache=tmp_path, place=tmp_path / "place").sweep())
+
+
+def test_leaving_the_engine_ends_the_zygote(forking_bench: Bench, tmp_path: Path) -> None:
+    token = uuid.uuid4().hex
+    with VenvEngine(cache=tmp_path, place=tmp_path / "place") as engine:
+        forked(Bench(engine, forking_bench.prepared), "import json", variables={TOKEN: token})
+        assert len(with_token(token)) == 1
+    assert with_token(token) == []
+    assert list((tmp_path / "place").iterdir()) == []
+
+
+def test_what_was_asked_for_but_not_done_is_told(forking_bench: Bench) -> None:
+    told = forking_bench.run("import json", zygote=True, wrapper=["env"]).zygote
+    assert told is not None
+    assert told.startswith("fresh processes, not forked: ")
+    assert forking_bench.run("import json").zygote is None
+
+
+def test_docker_does_not_fork() -> None:
+    case = find(ROOT, "rwkv6-backward", IMAGES)
+    engine = FakeEngine({})
+    engine.name = EngineName.DOCKER
+    with pytest.raises(UsageError, match="--zygote: the docker engine can't fork trials; add --engine venv"):
+        run_case(case, Options(zygote=True), engine, PlainConsole(sys.stdout))
+
+
+IMAGES = [path.name for path in (ROOT / "images").iterdir()]
+HERE = {"rwkv6-backward": "front-end", "rwkv6-mask-silent": "interpreter", "rwkv6-nan-grads": "interpreter"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HERE)
+def test_outcomes_of_the_corpus_are_the_same(case: str) -> None:
+    found, results = find(ROOT, case, IMAGES), list[Evidence]()
+    with VenvEngine() as engine:
+        for forks in (False, True):
+            options = Options(environment=HERE[case], trials=2, zygote=forks)
+            result = run_case(found, options, engine, PlainConsole(sys.stdout))
+            assert isinstance(result, Evidence)
+            results.append(result)
+    fresh, second = results
+    assert second.verdict is fresh.verdict
+    assert second.reasons == fresh.reasons
+    for one, other in zip(fresh.trials, second.trials, strict=True):
+        assert (one.outcome, one.observation, one.stdout) == (other.outcome, other.observation, other.stdout)
+        assert one.outcome is Outcome.AS_EXPECTED
+        assert other.zygote
+        assert other.zygote.startswith(FORKED)
+    assert "--zygote" in second.command
+    assert second.zygotes == {trial.zygote: list(Variant) for trial in second.trials}
