@@ -95,6 +95,12 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def mutants(session: nox.Session) -> None:
+    """Break cases in every way, and see that each gets the right verdict (-- TEXT for those with it in their name)."""
+    call(session, "tests.mutants", *session.posargs, extra="dev")
+
+
+@nox.session(venv_backend="none", default=False)
 def lock(session: nox.Session) -> None:
     """Write the locks of all cases (-- CASE ... for some)."""
     call(session, "runner", "lock", *session.posargs)

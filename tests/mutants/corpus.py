@@ -1,0 +1,75 @@
+"""What is done to the cases of the corpus that can run here: text before or in the place of their scripts.
+
+Those that can: environments without a GPU whose lock is without torch, whose packages are 2.7 GB. The others are named.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from runner.case import Case, discover, find, known_images
+from runner.evidence import Variant, Verdict
+from tests.mutants.mutations import FIX, MISSING, NO_SPACE, NOT, OPEN, WRONG
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_FAILS_AT_THE_END = "import atexit, os\natexit.register(os._exit, 3)\n"
+_DIES = "import os\nos.kill(os.getpid(), 11)\n"
+_LEAVES = "raise SystemExit(0)\n"
+
+
+class Subject(NamedTuple):
+    """A case in one of its environments."""
+
+    case: Case
+    environment: str
+
+
+class Change(NamedTuple):
+    """New texts of both scripts."""
+
+    name: str
+    repro: str
+    fixed: str
+    right: Verdict
+
+
+def subjects() -> tuple[list[Subject], list[str]]:
+    """Those that can run here, and a line about each environment without a GPU that is left out."""
+    images, able, left_out = known_images(ROOT), [], []
+    for id_ in discover(ROOT):
+        case = find(ROOT, id_, images)
+        for name, spec in case.manifest.environments.items():
+            if spec.gpus == 0 and _has_torch(case, name):
+                left_out.append(f"{id_}, {name}: left out: its environment has torch, a download of 2.7 GB")
+            elif spec.gpus == 0:
+                able.append(Subject(case, name))
+    return able, left_out
+
+
+def _has_torch(case: Case, environment: str) -> bool:
+    locks = (case.lock_path(environment, variant) for variant in Variant)
+    return any(lock.is_file() and "\ntorch==" in f"\n{lock.read_text(encoding='utf-8')}" for lock in locks)
+
+
+def changes(subject: Subject) -> Iterator[Change]:
+    """The scripts changed, and the verdict that is right then. The case as it is comes first."""
+    case, environment = subject
+    repro, fixed = (case.script(variant).read_text(encoding="utf-8") for variant in Variant)
+    yield Change("as it is", repro, fixed, Verdict.CONFIRMED)
+    yield Change("variants swapped", fixed, repro, NOT)
+    yield Change("repro is fixed", fixed, fixed, NOT)
+    yield Change("repro ends well before its check", _LEAVES + repro, fixed, NOT)
+    yield Change("repro lacks a package", MISSING + repro, fixed, WRONG)
+    yield Change("repro ends otherwise", _FAILS_AT_THE_END + repro, fixed, WRONG)
+    yield Change("repro finds the disk full", NO_SPACE + repro, fixed, OPEN)
+    yield Change("fixed is repro", repro, repro, FIX)
+    yield Change("fixed empty", repro, "", FIX)
+    yield Change("fixed lacks a package", repro, MISSING + fixed, FIX)
+    yield Change("fixed dies", repro, _DIES + fixed, FIX)
+    yield Change("fixed fails after its proof", repro, _FAILS_AT_THE_END + fixed, FIX)
+    yield Change("fixed finds the disk full", repro, NO_SPACE + fixed, OPEN)
+    forged = "".join(f"print('{name}=12345')\n" for name in case.expectation(environment, Variant.REPRO).figures)
+    if forged:
+        yield Change("repro gives its figures twice", forged + repro, fixed, NOT)
+        yield Change("fixed gives its figures twice", repro, forged + fixed, FIX)
