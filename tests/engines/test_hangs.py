@@ -252,6 +252,25 @@ wait()
     assert standing(result.stacks) == "in `wait`"
 
 
+@pytest.mark.parametrize(
+    ("handler", "isolated"), [("signal.SIG_DFL", ""), ("signal.SIG_DFL", "-I"), ("lambda *_: os._exit(9)", "-I")]
+)
+def test_who_uses_that_signal_otherwise_is_not_asked_either(bench: Bench, handler: str, isolated: str) -> None:
+    script = f"""
+import os, signal, subprocess, sys
+def wait():
+    if sys.argv[1:]:
+        signal.signal(61, {handler})
+        signal.pause()
+    subprocess.run([sys.executable, *"{isolated}".split(), "script.py", "child"])
+    print("the child has ended")
+wait()
+"""
+    result = must_hang(bench, script)
+    assert result.stdout == ""
+    assert len({stack.number for stack in result.stacks}) == 2
+
+
 LOOK_AROUND = """
 import faulthandler, os, signal, sys, tempfile
 caught = [n for n in range(1, 65) if n != 61 and signal.getsignal(n) not in (signal.SIG_DFL, signal.SIG_IGN)]
