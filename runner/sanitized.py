@@ -21,7 +21,9 @@ TRIALS = 1
 
 
 def report(result: TrialResult, tool: Tool, version: str | None, declared: SanitizerFinding | None) -> SanitizerReport:
-    """What the tool printed among the program's own output."""
+    """What the tool printed among the program's own output; nothing of a run that the machine spoiled."""
+    if result.infra:
+        return SanitizerReport(tool=tool, version=version, missing=result.infra)
     findings = grouped(parse(result.stdout, tool))
     positions = (at for at, finding in enumerate(findings) if declared and not matches(declared, finding))
     return SanitizerReport(
@@ -35,8 +37,6 @@ def report(result: TrialResult, tool: Tool, version: str | None, declared: Sanit
 
 
 def _why_missing(result: TrialResult, tool: Tool) -> str:
-    if result.infra:
-        return result.infra
     if result.timed_out:
         return f"{tool} was ended at the time limit, after {result.duration_s:.0f} s"
     if result.out_of_memory:

@@ -1,6 +1,7 @@
 """Sanitized trials, judged on what compute-sanitizer printed on an H200, and what they make of a verdict."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,12 @@ class TestRepro:
         assert repro(lost) == Judgement(Outcome.INFRA, infra="memcheck gave no report: it could not be injected")
         slow = TrialResult(stdout=NO_SUMMARY, stderr="", duration_s=600.0, signal="SIGKILL", timed_out=True)
         assert repro(slow).infra == "memcheck was ended at the time limit, after 600 s"
+
+    def test_what_the_machine_spoiled_says_nothing_either(self) -> None:
+        spoiled = replace(recorded("global_write_behind.memcheck"), exit_status=None, infra="the GPU broke meanwhile")
+        assert repro(spoiled) == Judgement(Outcome.INFRA, infra="the GPU broke meanwhile")
+        spoiled = replace(recorded("clean.memcheck"), exit_status=None, infra="the GPU broke meanwhile")
+        assert fixed(spoiled).outcome is Outcome.INFRA
 
     def test_the_finding_counts_even_if_the_tool_was_ended_later(self) -> None:
         result = recorded("global_write_behind.memcheck")
