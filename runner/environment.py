@@ -281,10 +281,9 @@ def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> No
         if any(not str(file.get("url", "")).startswith(("https://", "http://")) for file in _files(package)):
             name = f"{package['name']}=={package.get('version')}"
             raise BuildError(f"{name} comes from a file of this machine; a lock may hold the package index's alone")
-    bare = [pin.name for pin in read_lock(body).pins if not pin.hashed]
-    if bare or read_lock(body).strange:
-        what = ", ".join(bare) or read_lock(body).strange[0][1]
-        raise BuildError(f"the package index gives no hash for {what}, so it can't be locked")
+    bare = [each.name for each in read_lock(body).pins if not each.hashed]
+    if bare:
+        raise BuildError(f"there is no hash for {', '.join(bare)}, so it can't be locked")
 
 
 def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -200,13 +200,13 @@ class Index:
     root: Path
     url: str
 
-    def add(self, name: str, version: str, *requires: str, to: str = "simple") -> Path:
+    def add(self, name: str, version: str, *requires: str, to: str = "simple", hashed: bool = True) -> Path:
         path = wheel(self.root / "files" / to, name, version, *requires, content=to)
         page = self.root / to / name / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = f"#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}" if hashed else ""
         with page.open("a") as file:
-            file.write(f'<a href="/files/{to}/{path.name}#sha256={digest}">{path.name}</a>\n')
+            file.write(f'<a href="/files/{to}/{path.name}{digest}">{path.name}</a>\n')
         return path
 
 
@@ -314,6 +314,16 @@ class TestLockText:
         with pytest.raises(BuildError, match=r"^the requirements can't be locked: .*no version of app==2\.0") as caught:
             lock_text(["app==2.0"], "3.11", ignore)
         assert "\n" not in str(caught.value)
+
+    def test_an_index_without_hashes(self, index: Index) -> None:
+        path = index.add("app", "1.0", hashed=False)
+        assert f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" in lock_text(
+            ["app==1.0"], "3.11", ignore
+        )
+
+    def test_a_lock_without_hashes_is_never_given_out(self) -> None:
+        with pytest.raises(BuildError, match=r"^there is no hash for app, so it can't be locked$"):
+            environment._only_from_the_index("app==1.0\n", [])
 
     def test_an_unreachable_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         point_uv_at(monkeypatch, unreachable(), tmp_path)
