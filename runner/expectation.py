@@ -8,7 +8,7 @@ from runner import cuda_errors, infra, tracebacks
 from runner.case import Expectation
 from runner.engines.base import TrialResult
 from runner.evidence import Observation, Outcome
-from runner.growth import after_warm_up, growth
+from runner.growth import after_warm_up, growth, growth_apart_from_one_jump
 from runner.manifest import Growth, Hang
 from runner.printed import read
 from runner.probes import stacks
@@ -182,12 +182,14 @@ def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
     if expected.series in seen.contradicted:
         yield f"{declared}, was printed with different values"
         return
-    per_step = growth(expected, seen)
-    if per_step is None:
+    per_step, apart = growth(expected, seen), growth_apart_from_one_jump(expected, seen)
+    if per_step is None or apart is None:
         there = len(after_warm_up(expected, seen.series.get(expected.series, [])))
         yield f"{declared}, saw {there} steps after warm-up where {expected.steps} are needed"
     elif not expected.per_step.holds(per_step):
         yield f"{declared}, saw {per_step:.6g}"
+    elif not expected.per_step.holds(apart):
+        yield f"{declared}, saw nearly all of it at one step, and {apart:.6g} apart from that"
 
 
 def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.evidence import Observation
-from runner.growth import growth, slope
+from runner.growth import growth, slope, without_jump
 from runner.manifest import Growth
 
 
@@ -36,6 +36,23 @@ def test_memory_that_comes_and_goes_is_none() -> None:
     for step in (3, 11, 19):
         level[step] += 500e6
     assert slope(series(level)) == 0
+
+
+@pytest.mark.parametrize("at", [1, 6, 10, 19])
+def test_memory_taken_once_and_kept_is_told_from_a_leak(at: int) -> None:
+    once = series([1e9 + 10.0 * step + (500e6 if step >= at else 0) for step in range(20)])
+    assert slope(without_jump(once)) == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.parametrize("block", [1, 2, 4, 9])
+def test_blocks_of_a_leak_are_no_jump(block: int) -> None:
+    stairs = series([20e6 * (step // block) for step in range(20)])
+    assert without_jump(stairs) == stairs
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [7.0, 7.0, 7.0], [1.0, 2.0, 3.0], [1.0, 9.0, 1.0]])
+def test_without_a_jump_nothing_changes(values: list[float]) -> None:
+    assert without_jump(series(values)) == series(values)
 
 
 def test_noise_hardly_matters() -> None:

@@ -237,7 +237,9 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
     ),
     "growth": (
         repro("has too few steps", NOT, kinds.grows(by=10**6, steps=10)),
-        repro("grows at one step only", NOT, kinds.grows(by=0).replace("0 * step", "10**9 * (step > 9)")),
+        repro("grows at one late step only", NOT, kinds.grows(by=0).replace("0 * step", "10**9 * (step > 9)")),
+        repro("grows at one step only", NOT, kinds.grows(by=0).replace("0 * step", "10**9 * (step > 6)")),
+        fixed("grows at one step", FIX, kinds.grows(by=0).replace("0 * step", "10**9 * (step > 6)")),
         repro("grows less", NOT, kinds.grows(by=10**4)),
         repro("grows on stderr", NOT, kinds.grows(by=10**6).replace("}')", "}', file=__import__('sys').stderr)")),
         repro("contradicts itself", NOT, kinds.grows(by=10**6) + kinds.grows(by=0)),
