@@ -109,6 +109,14 @@ def test_a_person_gets_as_many_trials_as_asked_for(checkout: Checkout) -> None:
     assert ran(go(checkout, manifest("signal: SIGSEGV"), [CRASH, RAN], [CRASH], trials=6)) == (6, 6)
 
 
+def test_the_headline_names_the_figures_whose_bounds_the_fix_changes(checkout: Checkout) -> None:
+    text = manifest("figures: {fwd: '< 1', rel_err: '> 1e-2'}", "figures: {fwd: '< 1', rel_err: '< 1e-5'}")
+    run = go(checkout, text, [printing("fwd=0\nrel_err=0.25061\n")], [printing("fwd=0\nrel_err=0\n")])
+    assert run.reasons[0] == (
+        "Reproduces in 3 of 3 runs: ran to its end, rel_err=0.2506 (> 1e-2); the fix holds in 3 of 3."
+    )
+
+
 def printing(text: str) -> TrialResult:
     return TrialResult(stdout=text, stderr="", duration_s=0.1, exit_status=0)
 
