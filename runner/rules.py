@@ -12,6 +12,7 @@ from runner.document import Location
 from runner.engines.base import Watch
 from runner.evidence import Variant
 from runner.manifest import Expectation, Manifest, Seconds, pin
+from runner.probes.findings import Kind
 from runner.rates import trials_to_refute
 
 _FAILURES = ("exception", "signal", "cuda_error", "hang")
@@ -19,6 +20,7 @@ _ENDINGS = ("exit_status", "exception", "signal", "cuda_error")
 _TIMEOUT = TypeAdapter(Seconds)
 _TIMEOUT_S = Manifest.model_fields["timeout"].default
 _ANY_FINDING = ("kind", "access", "kernel")
+_NOT_LOOKED_FOR = {Kind.LEAK, Kind.UNUSED, Kind.TOOL, Kind.OTHER}
 
 
 class Breach(NamedTuple):
@@ -166,6 +168,8 @@ def _sanitizer(location: Location, expectation: Expectation) -> Iterator[Breach]
     place: Location = (*location, "sanitizer")
     if Variant.FIXED in location:
         yield Breach(place, "is a failure; in fixed the tool that repro names must find nothing")
+    elif declared.kind in _NOT_LOOKED_FOR:
+        yield Breach((*place, "kind"), f"{declared.kind} is nothing that compute-sanitizer is asked for here")
     elif all(getattr(declared, key) is None for key in _ANY_FINDING):
         yield Breach(place, f"names no finding: say which {', '.join(_ANY_FINDING[:-1])} or {_ANY_FINDING[-1]}")
 

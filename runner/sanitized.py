@@ -60,6 +60,9 @@ def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement
         return Judgement(Outcome.AS_EXPECTED)
     if found.summary is None:
         return _no_report(found)
+    if found.summary.not_printed:
+        told = f"{found.tool} did not print {found.summary.not_printed} reports more, and those it did are others"
+        return Judgement(Outcome.INFRA, infra=told)
     return Judgement(Outcome.OTHERWISE, tuple(missing(expected, found.findings)))
 
 

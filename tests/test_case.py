@@ -479,6 +479,12 @@ def test_a_finding_has_to_be_named(checkout: Checkout, change: Change) -> None:
     assert found == ["24: repro.expect.sanitizer: names no finding: say which kind, access or kernel"]
 
 
+def test_a_finding_that_nobody_looks_for(checkout: Checkout, change: Change) -> None:
+    text = change('figures: {rel_err: "> 1e-2"}', "sanitizer: {kind: leak}")
+    found = problems(checkout, text.replace("    grade: simulated\n", "    gpus: 1\n"))
+    assert found == ["24: repro.expect.sanitizer.kind: leak is nothing that compute-sanitizer is asked for here"]
+
+
 def test_a_finding_is_a_failure_that_tells_the_variants_apart(checkout: Checkout, change: Change) -> None:
     text = change(
         'figures: {rel_err: "> 1e-2"}', "sanitizer: {access: write, kernel: k}\n    figures: {rel_err: '< 1e-5'}"

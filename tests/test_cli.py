@@ -196,7 +196,7 @@ def test_durations(text: str, value: float) -> None:
 
 def test_help_names_every_option() -> None:
     said = casebook("case", "--help")[1]
-    for option in ("--engine", "--environment", "--image", "--trials", "--timeout", "--gpu", "--keep"):
+    for option in ("--engine", "--environment", "--image", "--trials", "--timeout", "--gpu", "--keep", "--no-probes"):
         assert option in said
 
 

@@ -79,6 +79,13 @@ class TestRepro:
         slow = TrialResult(stdout=NO_SUMMARY, stderr="", duration_s=600.0, signal="SIGKILL", timed_out=True)
         assert repro(slow).infra == "memcheck was ended at the time limit, after 600 s"
 
+    def test_what_was_not_printed_may_be_the_declared_finding(self) -> None:
+        many = recorded("global_write_behind_many.memcheck")
+        assert repro(many, SanitizerFinding(kernel="write_behind")).outcome is Outcome.AS_EXPECTED
+        judged = repro(many, SanitizerFinding(kernel="another"))
+        assert judged.outcome is Outcome.INFRA
+        assert "did not print" in str(judged.infra)
+
     def test_what_the_machine_spoiled_says_nothing_either(self) -> None:
         spoiled = replace(recorded("global_write_behind.memcheck"), exit_status=None, infra="the GPU broke meanwhile")
         assert repro(spoiled) == Judgement(Outcome.INFRA, infra="the GPU broke meanwhile")
