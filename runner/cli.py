@@ -303,9 +303,15 @@ def report(
 @app.command()
 @ends_in_one_line
 def clean() -> None:
-    """Remove what runs that were killed left behind: containers, volumes, scratch directories."""
+    """Remove what runs that were killed left behind: containers, volumes, scratch directories.
+
+    GPUs that were set aside after a fault are taken back.
+    """
+    from runner import aside
     from runner.engines.choose import reachable
 
+    for line in aside.take_back():
+        print(f"taken back: {line}")
     removed = [line for engine in reachable(root()) for line in engine.sweep()]
     for line in removed:
         print(f"removed {line}")

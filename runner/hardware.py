@@ -3,7 +3,6 @@
 import ctypes
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,6 +14,8 @@ import pynvml
 from filelock import FileLock, Timeout
 from packaging.specifiers import SpecifierSet
 
+from runner import aside
+from runner.aside import lock_directory
 from runner.engines.base import Note
 from runner.engines.gpu_access import host_facts
 from runner.manifest import EnvironmentSpec
@@ -37,7 +38,8 @@ class Device(Protocol):
 class HostGpu:
     """One GPU as the driver tells of it. `minor` is the number in /dev/nvidia<minor>; memory in bytes.
 
-    `pci` is its place as "00000000:00:06.0", by which the kernel log knows it.
+    `pci` is its place as "00000000:00:06.0", by which the kernel log knows it. `aside` says why it is not
+    to be used, and what to do about it: see `runner.aside`.
     """
 
     index: int
@@ -49,6 +51,7 @@ class HostGpu:
     free_bytes: int
     driver: str
     pci: str = ""
+    aside: str | None = None
 
 
 def gpus() -> list[HostGpu]:
@@ -79,16 +82,18 @@ def _gpu(index: int, driver: str) -> HostGpu | None:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
         return HostGpu(
             index=index,
             name=pynvml.nvmlDeviceGetName(handle),
-            uuid=pynvml.nvmlDeviceGetUUID(handle),
+            uuid=uuid,
             minor=pynvml.nvmlDeviceGetMinorNumber(handle),
             compute_capability=f"{major}.{minor}",
             memory_bytes=memory.total,
             free_bytes=memory.free,
             driver=driver,
             pci=str(pynvml.nvmlDeviceGetPciInfo(handle).busId),
+            aside=aside.why(uuid),
         )
     except pynvml.NVMLError:
         return None
@@ -117,6 +122,8 @@ def suitable(spec: EnvironmentSpec, found: Sequence[HostGpu]) -> list[int]:
 
 
 def _unfit(spec: EnvironmentSpec, gpu: Device) -> str | None:
+    if isinstance(gpu, HostGpu) and gpu.aside:
+        return gpu.aside
     checks = (
         (spec.compute_capability, gpu.compute_capability, "compute capability"),
         (spec.driver, gpu.driver, "driver"),
@@ -141,7 +148,7 @@ def lock_gpus(indices: Sequence[int], wait: Note) -> Iterator[None]:
     names = {uuids.get(index, f"index-{index}"): index for index in indices}
     with ExitStack() as held:
         for name in sorted(names):  # in one order everywhere, so that two runners never wait for each other
-            held.enter_context(_lock(_lock_directory() / f"{name}.lock", f"GPU {names[name]}", wait))
+            held.enter_context(_lock(lock_directory() / f"{name}.lock", f"GPU {names[name]}", wait))
         yield
 
 
@@ -165,15 +172,6 @@ def _lock(path: Path, what: str, wait: Note) -> Iterator[None]:
     finally:
         _write(holder, "")
         lock.release()
-
-
-def _lock_directory() -> Path:
-    """Shared by all users of the host. Not sticky: the kernel refuses to open other users' files in such a place."""
-    directory = Path(tempfile.gettempdir()) / "casebook-gpus"
-    with suppress(FileExistsError):
-        directory.mkdir()
-        directory.chmod(0o777)
-    return directory
 
 
 def _read(path: Path) -> str:

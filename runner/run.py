@@ -16,6 +16,7 @@ from runner.errors import EngineError
 from runner.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
 from runner.expectation import judge, observe
 from runner.growth import growth
+from runner.guard import Guard, guarded
 from runner.plan import Options, Plan, Skipped, make_plan, recipe
 from runner.probes import xid
 from runner.probes.instruments import Instruments
@@ -32,14 +33,14 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return plan
-    with xid.watch(plan.gpus if engine.local else ()) as faults:
-        return _Run(plan, engine, console, faults).evidence()
+    with xid.watch(plan.gpus if engine.local else ()) as faults, guarded(engine, plan.gpus, console.say) as guard:
+        return _Run(plan, guard, console, faults).evidence()
 
 
 @dataclass(frozen=True)
 class _Run:
     plan: Plan
-    engine: Engine
+    engine: Guard
     console: Console
     faults: xid.Faults
 
@@ -119,11 +120,14 @@ class _Run:
                 watch=plan.watch,
                 zygote=plan.options.zygote,
             )
+            if self.engine.given_up:
+                self.console.say(f"  no more trials of {variant}: {self.engine.given_up}")
+                continue
             if not schedule.wants(variant, trials, asked):
                 self.console.say(f"  {variant} is not run: it could not change the verdict")
                 continue
             with self.console.task(plan.case.id, schedule.most(variant, trials, asked)) as task:
-                while schedule.wants(variant, trials, asked):
+                while schedule.wants(variant, trials, asked) and not self.engine.given_up:
                     number = schedule.slots_used(variant, trials) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
                     task.advance(_told(trials[-1]))
@@ -132,13 +136,16 @@ class _Run:
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
         """One trial, and again while the machine is to blame, a bounded number of times."""
         trials: list[Trial] = []
-        while not trials or (trials[-1].outcome is Outcome.INFRA and len(trials) <= INFRA_RETRIES):
+        while not trials or (self._is_spoiled(trials[-1]) and len(trials) <= INFRA_RETRIES):
             self.faults()  # what came before is not this trial's
             result = self.engine.run(prepared, request)
             if result.kept:
                 self.console.say(f"  kept: {result.kept}")
             trials.append(self._judged(variant, number, result))
         return trials
+
+    def _is_spoiled(self, trial: Trial) -> bool:
+        return trial.outcome is Outcome.INFRA and not self.engine.given_up
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
         expectation = self.plan.case.expectation(self.plan.environment, variant)
@@ -160,7 +167,9 @@ class _Run:
 
 
 def _failure(result: TrialResult) -> str:
-    said = (result.infra or result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+    if result.infra:
+        return result.infra
+    said = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
     return f"its Python ended with {result.signal or f'exit status {result.exit_status}'}: {said}"
 
 

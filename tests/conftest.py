@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from runner import aside
+
 IMAGES = ("cpu", "cuda12", "cuda13")
 
 MANIFEST = """\
@@ -46,6 +48,13 @@ SCRIPT = """\
 # ///
 print("rel_err=0.5")
 """
+
+
+@pytest.fixture(autouse=True)
+def none_set_aside(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sets a GPU of this host aside, or takes one back."""
+    place = tmp_path_factory.mktemp("aside")
+    monkeypatch.setattr(aside, "_directory", lambda: place)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ HOLDER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from runner import hardware
-with hardware._lock(hardware._lock_directory() / "GPU-aaaa.lock", "GPU 0", print):
+with hardware._lock(hardware.lock_directory() / "GPU-aaaa.lock", "GPU 0", print):
     print("held", flush=True)
     sys.stdin.read()
 """
