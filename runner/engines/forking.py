@@ -170,8 +170,11 @@ class Zygote:
             raise Unfit(told["unfit"])
         self._imported = told["imported"]
         self.said = [one.all() for one in said]
-        for name in PLACES:
-            _copy(self.directory / name, self.directory / "imported" / name)
+        try:
+            for name in PLACES:
+                _copy(self.directory / name, self.directory / "imported" / name)
+        except shutil.Error:
+            raise Unfit("its imports left a file that can't be copied, such as a socket") from None
 
     @property
     def story(self) -> str:
@@ -185,9 +188,10 @@ class Zygote:
         self._gone += 1
         for name in PLACES:
             place, gone = self.directory / name, self.directory / f"gone-{name}-{self._gone}"
-            place.rename(gone)  # that works also where something in it can't be removed
-            gone.chmod(0o700)
-            scratch.remove(gone)
+            with suppress(FileNotFoundError):  # a trial may take it away
+                place.rename(gone)  # that works also where something in it can't be removed
+                gone.chmod(0o700)
+                scratch.remove(gone)
             _copy(self.directory / "imported" / name, place)
 
     def fork(self, orders: Mapping[str, Any], out: int, err: int) -> "Forked":

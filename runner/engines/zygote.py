@@ -108,6 +108,15 @@ class Zygote:
         pid = os.fork()
         if pid:
             return pid
+        try:
+            self.be_born(orders)
+        except BaseException:  # noqa: BLE001 not the trial's fault: without a supervisor the runner knows that
+            os.kill(os.getppid(), signal.SIGKILL)
+            os._exit(1)
+        raise TrialBegins
+
+    def be_born(self, orders: dict[str, Any]) -> None:
+        """Be what a process is that has just been started."""
         os.setsid()
         self.supervisor.prctl(self.supervisor.PR_SET_PDEATHSIG, signal.SIGKILL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -121,7 +130,6 @@ class Zygote:
         for file in open_files() - self.files - {0, 1, 2, orders["stdout"], orders["stderr"]}:
             os.close(file)
         seed_anew()
-        raise TrialBegins
 
 
 def is_not_there(name: str, error: BaseException) -> bool:

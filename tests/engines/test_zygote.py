@@ -23,9 +23,11 @@ from runner.engines.venv import VenvEngine
 from runner.errors import UsageError
 from runner.evidence import Evidence, Outcome, Variant
 from runner.plan import Options
+from runner.report import publish
 from runner.run import run_case
+from tests.conftest import Checkout
 from tests.engines.subjects import FAMILY, ROOT, TOKEN, Bench, VenvSubject, eventually
-from tests.fakes import FakeEngine
+from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
 FORKED = "forked from a process that had imported"
 PACKAGE = "counted.py"
@@ -161,12 +163,12 @@ def test_the_imports_are_done_once_and_what_they_said_is_said_in_every_trial(for
 def test_a_trial_leaves_nothing_to_the_next(forking_bench: Bench) -> None:
     install(forking_bench, "shared", "state = []")
     vandal = """
-import json, os, shared, sys, tempfile
+import json, os, shared, shutil, sys, tempfile
 print(shared.state, os.environ.get("MARK"), sorted(os.listdir()), os.listdir(os.environ["HOME"]), open("d.txt").read())
 print(os.listdir(tempfile.gettempdir()), hasattr(json, "mark"), "/mark" in sys.path)
 shared.state.append(1); os.environ["MARK"] = "1"; json.mark = 1; sys.path.append("/mark")
 open("new", "w"); open("d.txt", "w").write("spoilt"); tempfile.mkdtemp()
-os.mkdir(os.path.expanduser("~/x")); os.chmod(os.getcwd(), 0); os.chdir("/")
+os.mkdir(os.path.expanduser("~/x")); os.chmod(os.getcwd(), 0); os.chdir("/"); shutil.rmtree(tempfile.gettempdir())
 """
     first, second = (forked(forking_bench, vandal, files={"d.txt": b"original"}) for _ in range(2))
     assert first.exit_status == 0, first.stderr
@@ -181,6 +183,29 @@ def test_what_imports_wrote_is_there_in_every_trial(forking_bench: Bench) -> Non
 
 def test_generators_that_nobody_seeded_are_seeded_anew(forking_bench: Bench) -> None:
     assert len({forked(forking_bench, "import random\nprint(random.random())").stdout for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy.random"])
+def test_generators_of_libraries_are_seeded_anew(forking_bench: Bench, name: str) -> None:
+    source = """
+        import os, sys
+        class Generator:
+            def seed(self): self.value = os.urandom(8)
+        default_generator = Generator()
+        default_generator.seed()
+        seed = default_generator.seed
+        sys.modules["numpy.random"] = sys.modules[__name__]
+    """
+    install(forking_bench, name.partition(".")[0], source)
+    script = f"import {name}\nimport sys\nprint(sys.modules['{name}'].default_generator.value)"
+    assert len({forked(forking_bench, script).stdout for _ in range(3)}) == 3
+
+
+def test_a_trial_that_can_not_begin_is_nobodys_failure(forking_bench: Bench) -> None:
+    install(forking_bench, "torch", "x = 1")  # its generators can't be seeded
+    result = forking_bench.run("import torch", zygote=True)
+    assert result.infra == "the trial could not be run: its supervisor ended: it was killed"
+    assert (forking_bench.run("import torch", zygote=True).zygote or "").startswith("fresh processes, not forked")
 
 
 def test_limits_hold(forking_bench: Bench) -> None:
@@ -223,6 +248,7 @@ def test_a_hang_is_seen_with_its_stacks(forking_bench: Bench) -> None:
         ("raise RuntimeError", "importing unfit raised RuntimeError"),
         ("import nosuch_thing", "importing unfit raised ModuleNotFoundError"),
         ("import sys; sys.exit(1)", "importing unfit raised SystemExit"),
+        ("import socket; socket.socket(socket.AF_UNIX).bind('left')", "left a file that can't be copied"),
         ("import os; os._exit(0)", "its imports ended the process"),
         ("import os; os.kill(os.getpid(), 11)", "its imports ended the process"),
     ],
@@ -253,7 +279,7 @@ def test_an_open_gpu_means_fresh_processes(forking_bench: Bench, tmp_path: Path)
 
 def test_imports_that_take_too_much_memory_mean_fresh_processes(forking_bench: Bench) -> None:
     install(forking_bench, "hungry", "import time; kept = b'x' * (300 << 20); time.sleep(0.3)")
-    result = forking_bench.run("import hungry", zygote=True, limits={"memory_bytes": 256 << 20})
+    result = forking_bench.run("import hungry, time\ntime.sleep(60)", zygote=True, limits={"memory_bytes": 256 << 20})
     assert result.zygote == "fresh processes, not forked: its imports take more memory than a trial may"
     assert result.out_of_memory
 
@@ -337,6 +363,22 @@ def test_what_was_asked_for_but_not_done_is_told(forking_bench: Bench) -> None:
     assert told is not None
     assert told.startswith("fresh processes, not forked: ")
     assert forking_bench.run("import json").zygote is None
+
+
+def test_evidence_command_and_report_say_it(checkout: Checkout, tmp_path: Path) -> None:
+    directory = checkout.write().parent
+    (directory / "locks").mkdir()
+    (directory / "locks" / "interpreter.txt").write_text(LOCK)
+    story = f"{FORKED} json"
+    engine = FakeEngine({"repro.py": [replace(REPRO, zygote=story)], "fixed.py": [replace(FIXED, zygote="not forked")]})
+    options = Options(zygote=True, environment="interpreter")
+    result = run_case(find(checkout.root, "tiny", IMAGES), options, engine, PlainConsole(sys.stdout))
+    assert isinstance(result, Evidence)
+    assert all(request.zygote for request in engine.requests)
+    assert result.zygotes == {story: [Variant.REPRO], "not forked": [Variant.FIXED]}
+    assert result.command.endswith(" --zygote")
+    page = publish(tmp_path, result).read_text()
+    assert f"- Processes of repro: {story}\n- Processes of fixed: not forked\n" in page
 
 
 def test_docker_does_not_fork() -> None:
