@@ -114,7 +114,8 @@ class TestSanitizedTrials:
         ("repro", "fixed", "verdict"),
         [
             (FAULTY, FAULTY, Verdict.FIX_FAILS),
-            (recorded("triton_out_of_bounds.memcheck"), CLEAN, Verdict.WRONG_FAILURE),
+            (recorded("misaligned_read.memcheck"), CLEAN, Verdict.WRONG_FAILURE),
+            (recorded("triton_out_of_bounds.memcheck"), CLEAN, Verdict.INCONCLUSIVE),  # not all was printed
             (CLEAN, CLEAN, Verdict.WRONG_FAILURE),
             (replace(CLEAN, stdout=""), CLEAN, Verdict.INCONCLUSIVE),
             (FAULTY, replace(CLEAN, stdout="rel_err=1e-7\n"), Verdict.INCONCLUSIVE),
