@@ -34,6 +34,8 @@ class Kind(StrEnum):
     """Before the allocation is there, or after it was freed, in stream order."""
     INVALID_ACCESS = "invalid-access"
     """An access that the tool calls invalid for another reason."""
+    ILLEGAL_ADDRESS = "illegal-address"
+    """The hardware refused an access that the tool had no objection to: its memory went away meanwhile."""
     RACE = "race"
     UNINITIALIZED = "uninitialized"
     UNUSED = "unused"
@@ -200,8 +202,8 @@ def sentence(finding: Finding) -> str:
 def brief(finding: Finding) -> str:
     """A few words for a headline, which names the kernel itself where it is an access that is bad."""
     if finding.kind in BAD_ACCESS:
-        near = f" {_near(finding.nearest, finding.size)}" if finding.nearest else ""
-        return f"{_access(finding)}{near}"
+        near = _near(finding.nearest, finding.size) if finding.nearest else ""
+        return f"{_access(finding)}{' ' if near.startswith('just') else ', '}{near}" if near else _access(finding)
     return _SENTENCES[finding.kind](finding)
 
 
@@ -369,6 +371,7 @@ _SENTENCES: Mapping[Kind, Callable[[Finding], str]] = {
     Kind.INVALID_FREE: lambda it: f"an invalid free{_in_kernel(it)}{_colon(it.detail)}",
     Kind.STACK_OVERFLOW: lambda it: f"a stack overflow{_in_kernel(it)}",
     Kind.ASSERT: lambda it: f"a device-side assertion that does not hold{_in_kernel(it)}",
+    Kind.ILLEGAL_ADDRESS: lambda it: f"an access to an address that is not mapped{_in_kernel(it)}",
     Kind.TRAP: lambda it: f"a trap{_in_kernel(it)}",
     Kind.API_ERROR: lambda it: f"{it.error}, returned by {it.call or 'a CUDA call'}",
     Kind.TOOL: _title,

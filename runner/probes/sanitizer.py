@@ -45,6 +45,7 @@ _TITLES: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
         (Kind.INVALID_FREE, r"Malloc/Free error encountered ?: ?(?P<detail>.+)"),
         (Kind.STACK_OVERFLOW, r"Stack overflow"),
         (Kind.ASSERT, r"Warp assert"),
+        (Kind.ILLEGAL_ADDRESS, r"Warp illegal address"),
         (Kind.TRAP, r"Trace/breakpoint trap"),
         (Kind.API_ERROR, rf"Program hit (?P<error>.+?){_REASON} on CUDA API call(?: to (?P<call>\w+))?"),
         (Kind.SYNC, r"(?:Barrier|Warpgroup MMA sequence) error detected\.? ?(?P<detail>.*)"),

@@ -88,6 +88,7 @@ def _look(title: str, report: SanitizerReport, note: str | None, stdout: str) ->
         lines.append(f"and {len(telling) - FINDINGS_SHOWN} more kinds of finding")
     if report.summary and not telling:
         lines.append(f"nothing: {report.summary.errors} errors")
+    lines += [finding.title for finding in report.findings if finding.kind is Kind.TOOL]
     if note:
         lines.append(f"says nothing: {note}")
     return Look(title=title, lines=lines, raw=tail(_raw(report) or stdout, RAW_LINES, RAW_WIDTH))

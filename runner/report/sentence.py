@@ -139,4 +139,5 @@ def _place(run: Evidence, trial: Trial) -> Iterator[Span]:
 
 def _line(at: SourceLine) -> Iterator[Span]:
     place = f"{at.file}:{at.line}"
-    yield from (Code(one_line(at.text, _SHORT)), f" ({place})") if at.text else (place,)
+    text = re.split(r"\s{2}#\s", at.text or "")[0]
+    yield from (Code(one_line(text, _SHORT)), f" ({place})") if text else (place,)

@@ -263,6 +263,11 @@ SAID = {
         "a device-side assertion that does not hold in __assertfail, called in look_up at a.cu:5"
         f" (memcheck; {BY_SAID})",
     ),
+    "an address whose memory was unmapped meanwhile": Said(
+        ("Warp illegal address", "    at spin_then_sum+0x160", BY),
+        Kind.ILLEGAL_ADDRESS,
+        f"an access to an address that is not mapped in spin_then_sum (memcheck; {BY_SAID})",
+    ),
     "trap": Said(
         ("Trace/breakpoint trap", "    at give_up()+0x20 in trap.cu:4", BY),
         Kind.TRAP,

@@ -129,6 +129,17 @@ def test_an_abort_surfaces_nowhere() -> None:
     assert "; ends in SIGABRT; the fix holds" in told("torch_uncaught_cpp_exception.bare")
 
 
+def test_a_comment_is_no_part_of_the_line() -> None:
+    result = recorded("torch_raw_kernel.bare")
+    noted = replace(result, stderr=result.stderr.replace("out = out + 1", "out = out + 1  # far from the fault"))
+    assert "surfaced at out = out + 1 (torch_raw_kernel.py:29)" in plain(headline(run(noted)))
+
+
+def test_far_from_a_buffer_reads_as_well_as_just_behind() -> None:
+    said = told("triton_out_of_bounds.bare", under("use_after_free.memcheck"))
+    assert "an out-of-bounds read of 4 bytes, 2,097,157 bytes after a 4-byte buffer; surfaced" in said
+
+
 def test_a_matter_of_timing() -> None:
     gone = blocking("torch_raw_kernel.bare", PROVED)
     assert told("torch_raw_kernel.bare", gone).endswith(
@@ -247,6 +258,13 @@ class TestPages:
         page = case_page([run(recorded("torch_raw_kernel.bare"), probes=silent)])
         assert f"- says nothing: {note}" in page
         assert "Launch blocking says nothing: the engine went away." in page
+
+    def test_a_tool_that_found_nothing_in_a_program_that_died(self) -> None:
+        quiet = recorded("torch_raw_kernel.memcheck").stdout.rpartition("========= Error: process")[2]
+        text = f"========= COMPUTE-SANITIZER\n========= Error: process{quiet}".replace("SUMMARY: 5", "SUMMARY: 0")
+        seen = report(TrialResult(stdout=text, stderr="", duration_s=1, exit_status=6), Tool.MEMCHECK, None, None)
+        page = case_page([run(recorded("torch_raw_kernel.bare"), probes=[SanitizerProbe(report=seen)])])
+        assert "- nothing: 0 errors\n- Error: process didn't terminate successfully\n" in page
 
     def test_declared_and_seen(self) -> None:
         line = "compute-sanitizer: memcheck finds access write, kernel store_one"
