@@ -137,6 +137,12 @@ def clean(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def simulate(session: nox.Session) -> None:
+    """How often a race of known rate gets a wrong verdict, exactly and drawn."""
+    session.run(environment(session, "dev"), "-m", "tests.simulation", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none", default=False)
 def bench(session: nox.Session) -> None:
     """Measure what the runner adds, as ratios within one run."""
     session.run(environment(session, "dev"), "tests/bench.py", *session.posargs, external=True)
