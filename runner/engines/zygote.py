@@ -16,6 +16,7 @@ It stands alone beside a copy of supervisor.py, for Python 3.10 and later; an ol
 from __future__ import annotations
 
 import array
+import gc
 import json
 import os
 import resource
@@ -54,6 +55,8 @@ class Zygote:
                     break
                 return {"unfit": f"importing {name} raised {type(error).__name__}"}
             imported.append(name.partition(".")[0])
+        gc.collect()
+        gc.freeze()  # or the collector, at a trial's end at the latest, copies every page of what was imported
         self.handlers = {number: signal.getsignal(number) for number in _HANDLED}
         self.files = open_files() - {self.control.fileno()}
         say_no_more()
