@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -225,22 +226,31 @@ def imported(client: DockerClient, root: bytes) -> ImageFacts:
 
 
 @pytest.fixture
-def own_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
+def own_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]:
     """A Docker daemon that may be killed."""
-    socket = tmp_path / "docker.sock"
-    options = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=vfs"]
-    options += [f"--{name}={tmp_path / name}" for name in ("data-root", "exec-root", "pidfile")]
-    with (tmp_path / "log").open("wb") as log:
-        daemon = subprocess.Popen(["dockerd", *options, "-H", f"unix://{socket}"], stdout=log, stderr=log)
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{socket}")
-    with daemon:
+    top = Path(tempfile.mkdtemp(prefix="casebook-", dir="/tmp"))  # sockets want short names
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{top}/docker.sock")
+    with started(top) as daemon:
         try:
-            eventually(lambda: answers() or daemon.poll() is not None)
-            assert daemon.poll() is None, (tmp_path / "log").read_text()
             yield daemon
         finally:
             daemon.terminate()
-    clear_up_after(tmp_path)
+    clear_up_after(top)
+    shutil.rmtree(top)
+
+
+def started(top: Path) -> "subprocess.Popen[bytes]":
+    """On a busy disk its containerd may need longer to start than it is given: then once more."""
+    options = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=vfs"]
+    options += [f"--{name}={top / name}" for name in ("data-root", "exec-root", "pidfile")]
+    for _ in range(3):
+        with (top / "log").open("wb") as log:
+            daemon = subprocess.Popen(["dockerd", *options, "-H", f"unix://{top}/docker.sock"], stdout=log, stderr=log)
+        eventually(lambda one=daemon: answers() or one.poll() is not None)  # type: ignore[misc]
+        if daemon.poll() is None:
+            return daemon
+        clear_up_after(top)
+    pytest.fail((top / "log").read_text()[-2000:])
 
 
 def clear_up_after(top: Path) -> None:
