@@ -27,17 +27,22 @@ PATIENCE_S = 60.0
 FAMILY = """
 import os, signal, time
 for _ in range(2):
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork():
             os._exit(0)
         time.sleep(600)
+    os.waitpid(child, 0)
+for _ in range(2):
+    if os.fork() == 0:
+        time.sleep(600)
 print("started", flush=True)
 time.sleep(600)
 """
-PROCESSES = 3
-"""The script and two grandchildren."""
+PROCESSES = 5
+"""The script, two orphans in sessions of their own, two children. There were never as many before all are there."""
 
 
 class Subject(Protocol):

@@ -54,6 +54,11 @@ def test_signals_do_by_default_what_they_always_do(bench: Bench) -> None:
     assert result.signal == "SIGTERM"
 
 
+def test_a_trial_that_signals_its_process_group_hits_itself_alone(bench: Bench) -> None:
+    result = bench.run("import os, signal; os.killpg(0, signal.SIGKILL)")
+    assert (result.signal, result.infra) == ("SIGKILL", None)
+
+
 def test_streams_stay_apart(bench: Bench) -> None:
     result = bench.run("import sys; print('out'); print('err', file=sys.stderr); print('out again')")
     assert (result.stdout, result.stderr) == ("out\nout again\n", "err\n")

@@ -300,6 +300,19 @@ def test_a_killed_runner_takes_its_trial_along(venv_subject: VenvSubject) -> Non
     scratch.sweep(venv_subject.place)
 
 
+def test_a_script_ends_with_its_supervisor_even_if_nobody_looks(venv_subject: VenvSubject) -> None:
+    token = uuid.uuid4().hex
+    with runner_with_a_trial(venv_subject, token) as process:
+        process.send_signal(signal.SIGSTOP)
+        for child in psutil.Process(process.pid).children():
+            child.kill()
+        eventually(lambda: venv_subject.processes(token) == PROCESSES - 1)
+        process.kill()
+        process.wait()
+        scratch.sweep(venv_subject.place)
+        eventually(lambda: venv_subject.processes(token) == 0)
+
+
 def test_an_interpreter_that_is_not_there_is_the_machines_fault(venv_bench: Bench) -> None:
     prepared = Prepared(key="x", python="/nowhere/bin/python")
     result = venv_bench.engine.run(prepared, TrialRequest(files={}, arguments=["x.py"]))
