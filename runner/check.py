@@ -5,8 +5,11 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import takewhile
+from multiprocessing import get_context
 from pathlib import Path
 from symtable import symtable
 from typing import NamedTuple
@@ -24,6 +27,9 @@ MAX_CASE_BYTES = 2**20
 """Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
 MAX_FIX_LINES = 20
 """Lines that a fix may change before the diff no longer shows what it is."""
+
+_MANY = 100
+"""Cases from which on it pays to start processes for them."""
 
 _OURS = re.compile(r"(?:import|from)\b[^\n]*\b(?:runner|repro|fixed)\b|__import__|import_module")
 _FORBIDDEN = {"runner", *(variant.value for variant in Variant)}
@@ -48,13 +54,27 @@ def check_all(root: Path, only: Sequence[str] = ()) -> Findings:
     images = known_images(root)
     paths = [manifest_path(root, name) for name in only] or [root / "cases" / id_ / MANIFEST for id_ in discover(root)]
     found = [] if only else list(_of_corpus(root))
-    with warnings.catch_warnings(action="ignore"):  # what scripts draw when parsed
-        found += [each for path in paths for each in _of_case(path, images, root)]
+    found += [each for problems in _of_cases(paths, images, root) for each in problems]
     return Findings(
         [each for each in found if not isinstance(each, _Advice)],
         [each for each in found if isinstance(each, _Advice)],
         len(paths),
     )
+
+
+def _of_cases(paths: Sequence[Path], images: Collection[str], root: Path) -> Iterator[list[Problem]]:
+    """Problems of each case, in order. Many cases are shared out over the cores."""
+    check = partial(_listed, images=images, root=root)
+    if len(paths) < _MANY:
+        yield from map(check, paths)
+        return
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        yield from pool.map(check, paths, chunksize=_MANY // 4)
+
+
+def _listed(path: Path, images: Collection[str], root: Path) -> list[Problem]:
+    with warnings.catch_warnings(action="ignore"):  # what scripts draw when parsed
+        return list(_of_case(path, images, root))
 
 
 def _of_corpus(root: Path) -> Iterator[Problem]:

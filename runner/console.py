@@ -5,17 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
-from rich.console import Console as Rich
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 QUIET_S = 10.0
 """Plain output gets a note at most this often: a CI log wants signs of life, not every download."""
 
@@ -38,48 +27,6 @@ class Console(Protocol):
         """A piece of work of `total` parts."""
 
 
-class LiveConsole:
-    """A terminal: spinner, bar, elapsed time and time left."""
-
-    def __init__(self, file: TextIO | None = None) -> None:
-        self._rich = Rich(file=file, highlight=False, soft_wrap=True)
-
-    def say(self, text: str) -> None:
-        self._rich.print(text, markup=False)
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=self._rich, transient=True) as progress:
-            task = progress.add_task(title)
-
-            def note(text: str) -> None:
-                room = max(20, self._rich.width - len(title) - 20)
-                progress.update(task, description=f"{title}: {_one_line(text, room)}")
-
-            yield note
-
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Task]:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self._rich, transient=True) as progress:
-            bar = progress.add_task(title, total=total)
-
-            class _Task:
-                def advance(self, text: str) -> None:
-                    progress.console.print(f"  {text}", markup=False)
-                    progress.advance(bar)
-
-            yield _Task()
-
-
 class PlainConsole:
     """Lines for a log: each says what begins, what came of it, and how long it took."""
 
@@ -99,7 +46,7 @@ class PlainConsole:
             now = self._clock()
             if now - last >= QUIET_S:
                 last = now
-                self.say(f"{title}: {_one_line(text, 160)} ({now - begun:.0f} s)")
+                self.say(f"{title}: {one_line(text, 160)} ({now - begun:.0f} s)")
 
         self.say(f"{title} ...")
         yield note
@@ -123,9 +70,13 @@ class PlainConsole:
 
 def console(file: TextIO) -> Console:
     """The console that fits where `file` goes."""
-    return LiveConsole(file) if file.isatty() else PlainConsole(file)
+    if not file.isatty():
+        return PlainConsole(file)
+    from runner.live import LiveConsole  # noqa: PLC0415 rich takes a tenth of a second to import
+
+    return LiveConsole(file)
 
 
-def _one_line(text: str, room: int) -> str:
+def one_line(text: str, room: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= room else line[: room - 1] + "…"

@@ -1,7 +1,8 @@
 import io
 import re
 
-from runner.console import LiveConsole, PlainConsole, console
+from runner.console import PlainConsole, console
+from runner.live import LiveConsole
 
 
 class Clock:

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.engines.base import Engine, EngineName, Note, Recipe
-from runner.engines.docker import DockerEngine
-from runner.engines.docker_client import DockerClient
-from runner.engines.venv import VenvEngine
 from runner.errors import EngineError, UsageError
 from runner.evidence import ImageFacts
+
+if TYPE_CHECKING:
+    from runner.engines.docker_client import DockerClient
 
 
 def choose(name: str | None, root: Path, note: Note) -> Engine:
@@ -22,7 +24,7 @@ def choose(name: str | None, root: Path, note: Note) -> Engine:
         case EngineName.DOCKER:
             return _docker(root)
         case EngineName.VENV:
-            return VenvEngine()
+            return _venv()
         case None:
             return _best(root, note)
 
@@ -30,7 +32,7 @@ def choose(name: str | None, root: Path, note: Note) -> Engine:
 def reachable(root: Path) -> Sequence[Engine]:
     """Every engine that answers here."""
     engines: list[Engine] = []
-    for make in (lambda: _docker(root), VenvEngine):
+    for make in (partial(_docker, root), _venv):
         try:
             engines.append(make())
         except EngineError:
@@ -54,15 +56,23 @@ def _best(root: Path, note: Note) -> Engine:
         engine = _docker(root)
     except EngineError as error:
         note(f"engine: venv, with weaker isolation ({error})")
-        return VenvEngine()
+        return _venv()
     note(f"engine: docker ({engine.version})")
     return engine
 
 
-def _docker(root: Path) -> DockerEngine:
-    def build(client: DockerClient, recipe: Recipe, note: Note) -> ImageFacts:
+def _docker(root: Path) -> Engine:
+    from runner.engines.docker import DockerEngine  # noqa: PLC0415 the SDK takes a quarter of a second to import
+
+    def build(client: "DockerClient", recipe: Recipe, note: Note) -> ImageFacts:
         from runner.images import ensure  # noqa: PLC0415 images are built through the client of this package
 
         return ensure(client, root, recipe, note)
 
     return DockerEngine.connect(build)
+
+
+def _venv() -> Engine:
+    from runner.engines.venv import VenvEngine  # noqa: PLC0415 as above
+
+    return VenvEngine()
