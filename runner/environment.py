@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -312,6 +311,8 @@ def _size(file: Mapping[str, Any]) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _asked_size(url: str) -> int | None:
+    import urllib.request  # noqa: PLC0415 it brings TLS along, which only locking needs
+
     request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - _only_from_the_index let http alone through
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
