@@ -89,8 +89,9 @@ def memory(processes: list[Process], limit: int) -> int:
 def _proportional(process: Process) -> int:
     try:
         rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
-    except OSError:
-        return process.resident if Path(f"/proc/{process.pid}").exists() else 0
+    except OSError:  # it is another user's, or it has ended meanwhile
+        now = read_process(process.pid)
+        return now.resident if now else 0
     return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0)
 
 
