@@ -14,10 +14,10 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from runner.document import Document, Flaw, Location, Spot, read
 from runner.errors import ManifestError, Problem, UsageError
 from runner.evidence import Variant
-from runner.manifest import (
+from runner.manifest.document import Document, Flaw, Location, Spot, read
+from runner.manifest.model import (
     PATTERN_WORDS,
     EnvironmentSpec,
     Expectation,
@@ -30,7 +30,7 @@ from runner.manifest import (
     VariantSpec,
     json_schema,
 )
-from runner.rules import breaches
+from runner.manifest.rules import breaches
 
 __all__ = [
     "MANIFEST",

@@ -20,7 +20,7 @@ from runner.case import MANIFEST, SCHEMA, Case, discover, known_images, load, ma
 from runner.environment import Lock, basis, read_lock, same_version, script_header
 from runner.errors import ManifestError, Problem
 from runner.evidence import Variant
-from runner.manifest import Provenance, pin
+from runner.manifest.model import Provenance, pin
 
 MAX_SCRIPT_BYTES = 64 * 1024
 MAX_CASE_BYTES = 2**20

@@ -29,7 +29,7 @@ from runner.engines.base import Note
 from runner.engines.uv import last_words, settings
 from runner.errors import BuildError, EngineError
 from runner.evidence import Attestation, Variant
-from runner.manifest import pin
+from runner.manifest.model import pin
 
 PLATFORM = "x86_64-manylinux_2_36"
 """What locks are resolved for: the C library of Debian bookworm, on which the images stand."""

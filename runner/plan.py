@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner import hardware
 from runner.case import Case
+from runner.devices import hardware
 from runner.engines.base import Engine, EngineName, Limits, Recipe, Watch
 from runner.errors import MachineError, ManifestError, Problem, UsageError
 from runner.evidence import Attestation, Variant, Verdict
-from runner.manifest import EnvironmentSpec
-from runner.rates import Terms, terms
+from runner.judging.rates import Terms, terms
+from runner.manifest.model import EnvironmentSpec
 
 
 @dataclass(frozen=True, kw_only=True)

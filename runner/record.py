@@ -22,11 +22,11 @@ from runner.evidence import (
     UpstreamFacts,
     Variant,
 )
-from runner.expectation import lines
+from runner.judging.expectation import lines
+from runner.judging.sanitized import settled, signature
+from runner.judging.verdict import decide
 from runner.plan import Plan
 from runner.revision import describe
-from runner.sanitized import settled, signature
-from runner.verdict import decide
 
 
 @dataclass(frozen=True)

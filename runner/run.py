@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner import hardware, schedule
 from runner.case import Case
 from runner.console import Console
+from runner.devices import hardware
+from runner.devices.guard import Guard, guarded
 from runner.engines.base import Engine, Limits, Prepared, Recipe, TrialRequest, TrialResult
 from runner.environment import attestation, drift
 from runner.errors import EngineError
 from runner.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
-from runner.expectation import judge, observe
-from runner.growth import growth
-from runner.guard import Guard, guarded
+from runner.judging import schedule
+from runner.judging.expectation import judge, observe
+from runner.judging.growth import growth
 from runner.plan import Options, Plan, Skipped, make_plan, recipe
 from runner.probes import xid
 from runner.probes.instruments import Instruments

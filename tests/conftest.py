@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import aside
+from runner.devices import aside
 
 IMAGES = ("cpu", "cuda12", "cuda13")
 

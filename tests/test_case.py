@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner import case
-from runner.bounds import Bound
 from runner.case import SCHEMA, Case, Expectation, discover, find, known_images, load, schema_text, write_schema
-from runner.document import read
 from runner.errors import ManifestError, UsageError
 from runner.evidence import Grade, Variant
-from runner.manifest import pin
+from runner.manifest.bounds import Bound
+from runner.manifest.document import read
+from runner.manifest.model import pin
 from tests.conftest import IMAGES, MANIFEST, Checkout
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from runner.check import check_all
 from runner.environment import basis
 from runner.errors import UsageError
 from runner.evidence import Variant
-from runner.manifest import pin
+from runner.manifest.model import pin
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 
 Change = Callable[[str, str], str]

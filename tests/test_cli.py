@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli, hardware
+from runner import cli
+from runner.cli import base
+from runner.devices import hardware
 from runner.engines import choose as choosing
 from runner.engines.base import TrialResult
 from runner.errors import EngineError
@@ -124,7 +126,7 @@ def test_every_mistake_in_a_manifest_is_listed(here: Path) -> None:
 
 def test_outside_a_checkout_the_line_says_where_to_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site" / "runner" / "cli.py"))
+    monkeypatch.setattr("runner.cli.base.__file__", str(tmp_path / "site" / "runner" / "cli" / "base.py"))
     status, said = casebook("check")
     assert (status, "checkout" in said) == (2, True)
 
@@ -191,7 +193,7 @@ def test_schema_writes_the_file_that_editors_read(here: Path) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("90", 90.0), ("90s", 90.0), ("2m", 120.0), ("1h30m", 5400.0)])
 def test_durations(text: str, value: float) -> None:
-    assert cli.seconds(text) == value
+    assert base.seconds(text) == value
 
 
 def test_help_names_every_option() -> None:
@@ -202,4 +204,4 @@ def test_help_names_every_option() -> None:
 
 def test_sigterm_is_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt):
-        cli._interrupt()
+        base._interrupt()

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from runner import hardware
 from runner.case import Case, find, load
 from runner.console import PlainConsole
+from runner.devices import hardware
 from runner.engines.base import Engine, TrialResult, Watch
 from runner.engines.venv import VenvEngine
 from runner.errors import ManifestError
 from runner.evidence import Evidence, Observation, Outcome, ProcessStack, Variant, Verdict
 from runner.evidence import load as load_evidence
-from runner.expectation import ending, failed, judge, lines, observe
-from runner.manifest import Expectation
+from runner.judging.expectation import ending, failed, judge, lines, observe
+from runner.manifest.model import Expectation
 from runner.plan import Options
 from runner.report import case_page, summary
 from runner.run import run_case

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from runner import hardware
 from runner.case import find
 from runner.console import PlainConsole
+from runner.devices import hardware
 from runner.engines.base import TrialResult
 from runner.evidence import Evidence, Variant, Verdict
 from runner.plan import Options

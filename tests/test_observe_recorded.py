@@ -3,7 +3,7 @@
 import pytest
 
 from runner.engines.base import TrialResult
-from runner.expectation import observe
+from runner.judging.expectation import observe
 from tests.recordings import Recording, recordings
 
 ILLEGAL, ASSERT, INVALID = "cudaErrorIllegalAddress", "cudaErrorAssert", "cudaErrorInvalidValue"

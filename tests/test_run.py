@@ -3,9 +3,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from runner import hardware
 from runner.case import Case, find
 from runner.console import PlainConsole
+from runner.devices import hardware
 from runner.engines.base import TrialResult
 from runner.errors import EngineError, MachineError, ManifestError, UsageError
 from runner.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict

@@ -88,6 +88,7 @@ def step(name: str, model: DistributedDataParallel, logging: dist.ProcessGroup) 
 
 def print_stacks_later(rank: int) -> None:
     """After ten seconds, on stderr: where each of this rank's threads stands."""
+
     def watch() -> None:
         time.sleep(10)
         frames = [frame for thread, frame in sys._current_frames().items() if thread != threading.get_ident()]

@@ -76,6 +76,7 @@ def reference(rank: int) -> torch.Tensor:
 
 def print_stacks_later(rank: int) -> None:
     """After ten seconds, on stderr: where each of this rank's threads stands."""
+
     def watch() -> None:
         time.sleep(10)
         frames = [frame for thread, frame in sys._current_frames().items() if thread != threading.get_ident()]

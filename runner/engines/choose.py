@@ -65,7 +65,7 @@ def _docker(root: Path) -> Engine:
     from runner.engines.docker import DockerEngine  # noqa: PLC0415 the SDK takes a quarter of a second to import
 
     def build(client: "DockerClient", recipe: Recipe, note: Note) -> ImageFacts:
-        from runner.images import ensure  # noqa: PLC0415 images are built through the client of this package
+        from runner.images.build import ensure  # noqa: PLC0415 images are built through the client of this package
 
         return ensure(client, root, recipe, note)
 

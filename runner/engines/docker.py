@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Self
 
-from runner import hardware
+from runner.devices import hardware
 from runner.engines import watching
 from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
 from runner.engines.docker_client import (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from runner.build_settings import pip_files, pip_options
 from runner.engines.base import Note
 from runner.errors import BuildError, CasebookError, MachineError
+from runner.images.settings import pip_files, pip_options
 
 _SHOWN = 700
 """Characters of uv's last words in a message; all of them are in the log."""

@@ -19,7 +19,7 @@ from typing import IO, Any, Self
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from runner import hardware
+from runner.devices import hardware
 from runner.engines import forking, scratch, uv, watching
 from runner.engines.base import CASE_DIRECTORY, EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
 from runner.engines.ending import Kept, Neutral, Novelty, ending

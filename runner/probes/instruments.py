@@ -1,7 +1,7 @@
 """Runs what is instrumented: the sanitized trials of a case that declares a finding, and the probes after the verdict.
 
-A sanitized trial belongs to the verdict (see `runner.sanitized`). A probe does not: it is bounded in time, and where it
-fails, that is a note in the evidence.
+A sanitized trial belongs to the verdict (see `runner.judging.sanitized`). A probe does not: it is bounded in time, and
+where it fails, that is a note in the evidence.
 """
 
 import json
@@ -23,13 +23,13 @@ from runner.evidence import (
     Trial,
     Variant,
 )
-from runner.expectation import observe
-from runner.manifest import Failure, SanitizerFinding
+from runner.judging.expectation import observe
+from runner.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
+from runner.manifest.model import Failure, SanitizerFinding
 from runner.plan import Plan
 from runner.probes import launch_blocking, sanitizer
 from runner.probes.findings import Tool
 from runner.record import Place, payload
-from runner.sanitized import TRIALS, judge_fixed, judge_repro, report
 
 Probe = SanitizerProbe | LaunchBlockingProbe
 

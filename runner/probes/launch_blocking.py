@@ -8,10 +8,10 @@ another (torch.AcceleratorError, but RuntimeError from Triton's launcher): the s
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from runner import cuda_errors, tracebacks
 from runner.engines.base import CASE_DIRECTORY, TrialResult
 from runner.evidence import LaunchBlockingProbe, Outcome, SourceLine, Trial, Variant
-from runner.expectation import failed, observe
+from runner.judging import cuda_errors, tracebacks
+from runner.judging.expectation import failed, observe
 from runner.text import without_escapes
 
 VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from runner import hardware
+from runner.devices import hardware
 from runner.evidence import Xid
 from runner.text import one_line
 

@@ -13,7 +13,7 @@ from runner.evidence import (
     SourceLine,
     Variant,
 )
-from runner.expectation import ending
+from runner.judging.expectation import ending
 from runner.probes.findings import Finding, Kind, sentence
 from runner.probes.launch_blocking import Effect, effect
 from runner.report.escape import Markdown, code, prose

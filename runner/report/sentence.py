@@ -7,8 +7,8 @@ found, and of the line that the error surfaced at.
 import re
 from collections.abc import Iterator, Sequence
 
-from runner import cuda_errors
 from runner.evidence import Evidence, LaunchBlockingProbe, Observation, SanitizerProbe, SourceLine, Trial, Variant
+from runner.judging import cuda_errors
 from runner.probes.findings import BAD_ACCESS, Finding, Tool, brief, telling
 from runner.probes.launch_blocking import Effect, effect, failing, surfaced
 from runner.report.escape import Markdown, code, prose

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runner.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
-from runner.expectation import ending, telling_line
-from runner.headline import digests, spread
+from runner.judging.expectation import ending, telling_line
+from runner.judging.headline import digests, spread
 from runner.probes.sanitizer import EXECUTABLE
 from runner.report.escape import Markdown, code, prose
 from runner.report.instruments import seen_in

@@ -8,7 +8,7 @@ import pytest
 from runner.engines.base import Recipe
 from runner.engines.docker_client import DockerClient, connect
 from runner.errors import EngineError
-from runner.images import ensure
+from runner.images.build import ensure
 from tests.engines.subjects import ROOT, Bench, DockerSubject, Subject, VenvSubject, this_python
 
 

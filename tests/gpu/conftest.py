@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from runner import hardware
 from runner.case import Case, find, known_images
 from runner.console import PlainConsole
+from runner.devices import hardware
 from runner.engines.docker import DockerEngine
 from runner.engines.docker_client import connect, find_image
 from runner.errors import EngineError

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner import aside, guard, hardware
+from runner.devices import aside, guard, hardware
+from runner.devices.hardware import HostGpu
+from runner.devices.hygiene import Condition, assess
 from runner.engines.gpu_access import host_facts
-from runner.hardware import HostGpu
-from runner.hygiene import Condition, assess
 from tests.fakes import FakeEngine
 
 pytestmark = pytest.mark.gpu

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import hardware
 from runner.case import Case, find
 from runner.console import PlainConsole
+from runner.devices import hardware
 from runner.engines.base import Note, Prepared, Recipe, TrialRequest, TrialResult
 from runner.engines.venv import VenvEngine
 from runner.errors import EngineError

@@ -4,7 +4,7 @@ import pytest
 
 from runner.engines.base import TrialResult
 from runner.evidence import LaunchBlockingProbe, Outcome, SourceLine, Trial, Variant
-from runner.expectation import observe
+from runner.judging.expectation import observe
 from runner.probes.launch_blocking import Effect, effect, failing, probe, surfaced
 from tests.recordings import DIRECTORY, Recording
 

@@ -21,9 +21,9 @@ from runner.evidence import (
     UpstreamFacts,
     Variant,
 )
-from runner.expectation import judge, lines, observe
-from runner.rates import Terms
-from runner.verdict import decide
+from runner.judging.expectation import judge, lines, observe
+from runner.judging.rates import Terms
+from runner.judging.verdict import decide
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
 REPRO = TrialResult(stdout="fwd_rel_err=1.0e-07\n", stderr=REPRO_STDERR, duration_s=6.84, exit_status=1)

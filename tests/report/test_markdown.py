@@ -6,9 +6,9 @@ import pytest
 
 from runner.engines.base import TrialResult
 from runner.evidence import Evidence, Outcome, Variant, Verdict
-from runner.rates import Terms
+from runner.judging.rates import Terms
+from runner.judging.verdict import decide, skipped
 from runner.report import case_page
-from runner.verdict import decide, skipped
 from tests.report.example import (
     CASE,
     ENVIRONMENT,

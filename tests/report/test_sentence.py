@@ -17,16 +17,16 @@ from runner.evidence import (
     Variant,
     Xid,
 )
-from runner.expectation import observe
-from runner.manifest import SanitizerFinding
+from runner.judging.expectation import observe
+from runner.judging.rates import Terms
+from runner.judging.sanitized import report
+from runner.judging.verdict import decide
+from runner.manifest.model import SanitizerFinding
 from runner.probes import launch_blocking
 from runner.probes.findings import Tool
-from runner.rates import Terms
 from runner.report.markdown import case_page
 from runner.report.sentence import headline, markdown, plain
 from runner.report.summary import summary
-from runner.sanitized import report
-from runner.verdict import decide
 from tests.probes.test_launch_blocking import recorded
 from tests.report.example import evidence
 

@@ -1,0 +1,85 @@
+"""`casebook case`: one case."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.cli.base import EPILOG, app, ends_in_one_line, indices, root, seconds, shown
+
+
+@app.command(name="case", epilog=EPILOG)
+@ends_in_one_line
+def run_one(
+    case: Annotated[str, typer.Argument(help="The case's id: the name of its directory in cases/.")],
+    engine: Annotated[
+        str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(help="Run in this image as it stands (docker). What differs from the lock is listed."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave what the trials ran in, and say where it is.")] = False,
+    probes: Annotated[
+        bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
+    ] = True,
+    zygote: Annotated[
+        bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
+    ] = False,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Run one case: does the bug reproduce here, and does the fix hold?
+
+    Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
+    """
+    from runner.case import find, known_images
+    from runner.console import console
+    from runner.engines.choose import choose
+    from runner.plan import Options, Skipped
+    from runner.report import publish, summary
+    from runner.run import run_case
+
+    top = root()
+    out = console(sys.stdout)
+    found = find(top, case, known_images(top))
+    options = Options(
+        environment=environment,
+        image=image,
+        trials=trials,
+        timeout_s=seconds(timeout) if timeout else None,
+        gpus=indices(gpu) if gpu else None,
+        keep=keep,
+        probes=probes,
+        zygote=zygote,
+    )
+    if environment:
+        found.environment(environment)
+    with choose(engine, top, out.say) as chosen:
+        for line in chosen.sweep():
+            out.say(f"left by a run that was killed: {line}")
+        result = run_case(found, options, chosen, out)
+    if isinstance(result, Skipped):
+        out.say(f"{case}: skipped")
+        for reason in result.reasons:
+            out.say(f"  {reason}")
+        raise typer.Exit(result.verdict.exit_status)
+    for line in summary(result):
+        out.say(line)
+    page = publish(reports or top / "reports", result)
+    out.say(f"report: {shown(page)}")
+    raise typer.Exit(result.verdict.exit_status)

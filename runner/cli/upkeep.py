@@ -1,0 +1,143 @@
+"""What keeps a checkout in order: check, lock, images, refresh-bases, list, schema, report, clean."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runner.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
+from runner.errors import ManifestError
+
+if TYPE_CHECKING:
+    from runner.images.build import ImageUse
+
+
+@app.command()
+@ends_in_one_line
+def check(cases: CaseIds = None) -> None:
+    """Check manifests, scripts, script headers and locks: every mistake, with file and line."""
+    from runner.check import check_all
+
+    top = root()
+    outcome = check_all(top, cases or [])
+    for warning in outcome.warnings:
+        print(f"{warning} (warning)")
+    if outcome.problems:
+        raise ManifestError(outcome.problems)
+    print(f"{outcome.checked} case{'s' * (outcome.checked != 1)} checked, no problems")
+
+
+@app.command()
+@ends_in_one_line
+def lock(
+    cases: CaseIds = None,
+) -> None:
+    """Write the locks: every environment's packages with hashes, from the package index."""
+    from runner.console import console
+    from runner.environment import write_locks
+
+    out = console(sys.stdout)
+    for found in chosen_cases(cases):
+        with out.step(f"locking {found.id}") as note:
+            for path in write_locks(found, note):
+                out.say(f"wrote {shown(path)}")
+
+
+@app.command()
+@ends_in_one_line
+def images(
+    cases: CaseIds = None,
+    usage: Annotated[bool, typer.Option("--usage", help="Build nothing, only show what is there.")] = False,
+    remove_unused: Annotated[
+        bool, typer.Option("--remove-unused", help="Build nothing; remove the images that no case uses any more.")
+    ] = False,
+) -> None:
+    """Build the images of all environments (docker), and show each one's size, what it shares, and what uses it."""
+    from runner.console import console
+    from runner.engines.docker_client import connect
+    from runner.images import build as builder
+    from runner.plan import recipes
+
+    top, out, client = root(), console(sys.stdout), connect()
+    if remove_unused:
+        for line in builder.remove_unused(
+            client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say
+        ):
+            out.say(f"removed {line}")
+    elif not usage:
+        for each in chosen_cases(cases):
+            with out.step(f"images of {each.id}") as note:
+                builder.build_all(client, top, recipes(each), note)
+    _show_usage(builder.usage(client, top, {each.id: recipes(each) for each in chosen_cases(None)}), out.say)
+
+
+@app.command(name="refresh-bases")
+@ends_in_one_line
+def refresh_bases() -> None:
+    """Pin the base images to what their registry has now, in images/bases.toml."""
+    from runner.console import console
+    from runner.images.build import refresh_bases as refresh
+
+    out = console(sys.stdout)
+    out.say(f"pinned {refresh(root(), out.say).reference}")
+
+
+def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
+    for use in uses:
+        size, shared = (f"{count / 1e9:.2f} GB" for count in (use.size_bytes, use.shared_bytes))
+        say(f"{use.name}  {size}, {shared} of it shared; {', '.join(use.cases) or 'no case uses it'}")
+
+
+@app.command(name="list")
+@ends_in_one_line
+def list_cases() -> None:
+    """List the cases: id, kind of failure, environments, title."""
+    rows = [
+        (found.id, found.manifest.failure.value, ", ".join(found.manifest.environments), found.manifest.title)
+        for found in chosen_cases(None)
+    ]
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    for *fields, title in rows:
+        print(*(field.ljust(width) for field, width in zip(fields, widths, strict=False)), title, sep="  ")
+
+
+@app.command()
+@ends_in_one_line
+def schema() -> None:
+    """Write cases/case.schema.json, from which editors complete and check case.yaml."""
+    from runner.case import write_schema
+
+    print(f"wrote {shown(write_schema(root()))}")
+
+
+@app.command()
+@ends_in_one_line
+def report(
+    reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
+) -> None:
+    """Render every report again from the evidence, with nothing run."""
+    from runner.report import render_all
+
+    for path in render_all(reports or root() / "reports"):
+        print(f"wrote {shown(path)}")
+
+
+@app.command()
+@ends_in_one_line
+def clean() -> None:
+    """Remove what runs that were killed left behind: containers, volumes, scratch directories.
+
+    GPUs that were set aside after a fault are taken back.
+    """
+    from runner.devices import aside
+    from runner.engines.choose import reachable
+
+    for line in aside.take_back():
+        print(f"taken back: {line}")
+    removed = [line for engine in reachable(root()) for line in engine.sweep()]
+    for line in removed:
+        print(f"removed {line}")
+    if not removed:
+        print("nothing to remove")

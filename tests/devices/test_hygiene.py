@@ -1,0 +1,391 @@
+"""A GPU before and after trials: what is concluded, and what comes of it in a run. No GPU needed."""
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from runner import cli
+from runner.case import Case, find
+from runner.console import PlainConsole
+from runner.devices import aside, guard, hardware
+from runner.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
+from runner.engines.base import TrialRequest
+from runner.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
+from runner.plan import Options, Skipped
+from runner.probes import xid
+from runner.run import run_case
+from tests.conftest import IMAGES, Checkout
+from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.test_run import H200
+
+GIB = 2**30
+IDLE = GpuState(used_bytes=0, processes=frozenset(), remap_failed=False)
+LEAK = replace(IDLE, used_bytes=3 * GIB)
+LEFT = replace(LEAK, processes=frozenset({7}), ours=frozenset({7}))
+STRANGER = replace(LEAK, processes=frozenset({8}))
+
+
+def fault(number: int) -> Xid:
+    return Xid(number=number, pci="0000:00:06", text=f"Xid {number}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "xids", "condition", "reason"),
+    [
+        (IDLE, IDLE, [], Condition.GOOD, ""),
+        (IDLE, replace(IDLE, used_bytes=SLACK_BYTES), [], Condition.GOOD, ""),
+        (IDLE, replace(IDLE, used_bytes=SLACK_BYTES + 1), [], Condition.LEAKED, "no process has it"),
+        (LEAK, LEAK, [], Condition.GOOD, ""),  # taken when the run began
+        (LEAK, IDLE, [], Condition.GOOD, ""),
+        (IDLE, LEAK, [], Condition.LEAKED, "3.0 GiB more taken than at the start of this run"),
+        (IDLE, STRANGER, [], Condition.SHARED, "by process 8"),
+        (IDLE, replace(LEAK, processes=None), [], Condition.SHARED, "can't be seen from here"),
+        (IDLE, LEFT, [], Condition.LEFTOVER, "process 7 of an earlier trial"),
+        (LEFT, LEFT, [], Condition.LEFTOVER, "process 7 of an earlier trial"),
+        (IDLE, replace(IDLE, ours=frozenset({7, 9})), [], Condition.LEFTOVER, "processes 7, 9 of"),
+        (IDLE, GpuState(lost="the driver has lost it"), [], Condition.BROKEN, "the driver has lost it"),
+        (GpuState(lost="it needs a reset"), GpuState(lost="it needs a reset"), [], Condition.BROKEN, "needs a reset"),
+        (IDLE, GpuState(missing=True), [], Condition.BROKEN, "does not list it any more"),
+        (GpuState(missing=True), GpuState(missing=True), [], Condition.GOOD, ""),
+        (IDLE, replace(IDLE, remap_failed=True), [], Condition.BROKEN, "could not be replaced"),
+        (replace(IDLE, remap_failed=True), replace(IDLE, remap_failed=True), [], Condition.GOOD, ""),
+        (IDLE, IDLE, [fault(31), fault(43), fault(13)], Condition.GOOD, ""),
+        (IDLE, IDLE, [fault(31), fault(79)], Condition.BROKEN, "Xid 79 in the kernel log: the GPU has fallen off"),
+        (IDLE, LEFT, [fault(48)], Condition.BROKEN, "Xid 48"),
+        (GpuState(), GpuState(), [], Condition.GOOD, ""),  # a driver that tells nothing
+        (GpuState(), LEAK, [], Condition.GOOD, ""),
+        (IDLE, GpuState(), [], Condition.GOOD, ""),
+    ],
+)
+def test_what_is_concluded(
+    before: GpuState, after: GpuState, xids: Sequence[Xid], condition: Condition, reason: str
+) -> None:
+    health = assess(before, after, xids)
+    assert health.condition is condition
+    assert reason in health.reason
+    assert bool(health.reason) is (condition is not Condition.GOOD)
+
+
+@pytest.mark.parametrize("number", [48, 63, 64, 74, 79, 94, 95])
+def test_each_fatal_xid_is_in_words(number: int) -> None:
+    assert FATAL_XIDS[number] in assess(IDLE, IDLE, [fault(number)]).reason
+
+
+def test_only_memory_that_nobody_has_breaks_a_gpu_by_staying() -> None:
+    states = (IDLE, LEAK, STRANGER, LEFT)
+    ended = [last(assess(IDLE, state, [])).condition for state in states]
+    assert ended == [Condition.GOOD, Condition.BROKEN, Condition.SHARED, Condition.LEFTOVER]
+
+
+class Driver:
+    """States that reading a GPU gives in turn, the last one for ever; `waits` counts the pauses between."""
+
+    def __init__(self, *states: GpuState) -> None:
+        self.states, self.waits = list(states), 0
+
+    def read(self, uuid: str) -> GpuState:
+        assert uuid == H200.uuid
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def sleep(self, _seconds: float) -> None:
+        self.waits += 1
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    fake = Driver(IDLE)
+    monkeypatch.setattr(guard, "read", fake.read)
+    monkeypatch.setattr(guard, "time", SimpleNamespace(sleep=fake.sleep))
+    return fake
+
+
+@pytest.fixture(autouse=True)
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "gpus", lambda: [replace(H200, pci="0000:00:06.0", aside=aside.why(H200.uuid))])
+
+
+@pytest.fixture
+def case(checkout: Checkout) -> Case:
+    directory = checkout.write().parent
+    (directory / "locks").mkdir()
+    (directory / "locks" / "current.txt").write_text(LOCK)
+    return find(checkout.root, "tiny", IMAGES)
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    on = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]}, GpuAccess(mode="direct"))
+    on.attested = on.attested[:-1] + ', "gpus": [{"name": "NVIDIA H200", "compute_capability": "9.0"}]}'
+    return on
+
+
+def go(case: Case, on: FakeEngine) -> tuple[Evidence, str]:
+    said = io.StringIO()
+    result = run_case(case, Options(environment="current", probes=False), on, PlainConsole(said))
+    assert isinstance(result, Evidence), result
+    return result, said.getvalue()
+
+
+def after(scripts: int, do: Callable[[], None]) -> Callable[[TrialRequest], None]:
+    """Do it while trial number `scripts` runs."""
+    seen: list[TrialRequest] = []
+
+    def before_trial(request: TrialRequest) -> None:
+        seen.append(request)
+        if len(seen) == scripts:
+            do()
+
+    return before_trial
+
+
+def test_a_good_gpu_is_no_hindrance(case: Case, engine: FakeEngine, driver: Driver) -> None:
+    evidence, _ = go(case, engine)
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert driver.waits == 0
+    assert aside.why(H200.uuid) is None
+
+
+def test_memory_that_comes_back_is_waited_for(case: Case, engine: FakeEngine, driver: Driver) -> None:
+    engine.before_trial = after(2, lambda: driver.states.__setitem__(slice(None), [LEAK, LEAK, LEAK, IDLE]))
+    assert go(case, engine)[0].verdict is Verdict.CONFIRMED
+    assert driver.waits == 3
+    assert aside.why(H200.uuid) is None
+
+
+def test_a_gpu_whose_memory_stays_taken_is_set_aside(case: Case, engine: FakeEngine, driver: Driver) -> None:
+    engine.before_trial = after(2, lambda: driver.states.__setitem__(slice(None), [LEAK]))
+    evidence, said = go(case, engine)
+    assert driver.waits == guard.POLLS
+    assert [trial.outcome for trial in evidence.trials] == [Outcome.AS_EXPECTED, Outcome.INFRA]
+    assert evidence.verdict is Verdict.INCONCLUSIVE
+    assert len(engine.requests) == 2
+    spoiled = evidence.trials[-1]
+    assert spoiled.infra == aside.why(H200.uuid)
+    assert spoiled.observation.exit_status is None
+    assert "GPU 0 is set aside since " in (spoiled.infra or "")
+    assert "no process has it; `python -m runner clean` takes it back" in (spoiled.infra or "")
+    assert "no more trials of fixed: GPU 0 is set aside" in said
+
+
+def test_a_fix_is_not_blamed_for_a_gpu_that_broke_under_it(
+    case: Case, engine: FakeEngine, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+
+    @contextmanager
+    def log() -> Iterator[Callable[[], str]]:
+        told = 0
+
+        def new() -> str:
+            nonlocal told
+            told, fresh = len(lines), lines[told:]
+            return "\n".join(fresh)
+
+        yield new
+
+    monkeypatch.setattr(xid, "kernel_log", log)
+    engine._ends["fixed.py"] = [REPRO]
+    engine.before_trial = after(4, lambda: lines.append("NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus."))
+    evidence, _ = go(case, engine)
+    assert evidence.verdict is Verdict.INCONCLUSIVE
+    assert [trial.infra is None for trial in evidence.trials] == [True, True, True, False]
+    assert [it.number for it in evidence.trials[-1].xids] == [79]
+
+
+def test_what_another_gpu_suffers_is_not_ours(driver: Driver) -> None:
+    lines = [Xid(number=79, pci="0000:07:00", text="")]
+    on = guard.Guard(FakeEngine({}), [replace(H200, pci="0000:00:06.0")], lambda: lines, print)
+    assert not on._look()
+
+
+def test_a_process_that_stays_ends_the_trials_but_breaks_no_gpu(case: Case, engine: FakeEngine, driver: Driver) -> None:
+    engine.before_trial = after(1, lambda: driver.states.__setitem__(slice(None), [LEFT]))
+    evidence, _ = go(case, engine)
+    assert evidence.verdict is Verdict.INCONCLUSIVE
+    assert evidence.trials[-1].infra == "GPU 0: process 7 of an earlier trial still on it"
+    assert len(engine.requests) == 1
+    assert aside.why(H200.uuid) is None
+
+
+def test_what_a_killed_run_left_on_the_gpu_is_removed_first(
+    case: Case, engine: FakeEngine, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.states = [LEFT]
+
+    def sweep() -> Sequence[str]:
+        driver.states = [IDLE]
+        return ["process 7"]
+
+    monkeypatch.setattr(engine, "sweep", sweep)
+    evidence, said = go(case, engine)
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert "left by a run that was killed: process 7" in said
+
+
+def test_what_it_left_is_not_taken_for_the_start(driver: Driver) -> None:
+    driver.states = [LEFT, IDLE, LEAK]
+    on = guard.Guard(FakeEngine({}), [H200], list, print)
+    assert not on._look()
+    assert on._look()
+
+
+def test_strangers_are_said_once_and_left_alone(case: Case, engine: FakeEngine, driver: Driver) -> None:
+    engine.before_trial = after(1, lambda: driver.states.__setitem__(slice(None), [STRANGER]))
+    evidence, said = go(case, engine)
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert said.count("by process 8") == 1
+    assert driver.waits == guard.POLLS
+    assert aside.why(H200.uuid) is None
+
+
+def test_a_gpu_set_aside_is_not_chosen_and_clean_takes_it_back(
+    case: Case, engine: FakeEngine, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside.put(H200.uuid, 0, "it needs a reset")
+    aside.put(H200.uuid, 0, "a later reason")
+    result = run_case(case, Options(environment="current"), engine, PlainConsole(io.StringIO()))
+    assert isinstance(result, Skipped)
+    assert "GPU 0 is set aside since " in result.reasons[0]
+    assert "UTC: it needs a reset; `python -m runner clean` takes it back" in result.reasons[0]
+    assert engine.requests == []
+    assert hardware.suitable(case.environment("current"), [*hardware.gpus(), replace(H200, index=1)]) == [1]
+
+    monkeypatch.setattr("runner.engines.choose.reachable", lambda _root: [])
+    done = CliRunner().invoke(cli.app, ["clean"])
+    assert done.exit_code == 0, done.output
+    assert "taken back: GPU-0 (GPU 0 is set aside since" in done.output
+    assert go(case, engine)[0].verdict is Verdict.CONFIRMED
+
+
+def test_set_aside_while_the_run_waited_for_its_lock(case: Case, engine: FakeEngine, driver: Driver) -> None:
+    engine.before_trial = after(1, lambda: aside.put(H200.uuid, 0, "it needs a reset"))
+    evidence, _ = go(case, engine)
+    assert evidence.verdict is Verdict.INCONCLUSIVE
+    assert len(evidence.trials_of(Variant.REPRO)) == 1
+
+
+def test_a_note_that_says_nothing_still_counts() -> None:
+    (aside._directory() / "GPU-0.aside").write_text("")
+    assert aside.why("GPU-0") == "GPU GPU-0 is set aside; `python -m runner clean` takes it back"
+
+
+def test_notes_lie_beside_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(aside, "_directory", aside.lock_directory)
+    aside.put("GPU-1", 1, "it needs a reset")
+    assert (tmp_path / "casebook-gpus" / "GPU-1.aside").stat().st_mode & 0o666 == 0o666
+
+
+def test_of_an_engine_elsewhere_it_is_said_that_nothing_is_known(driver: Driver) -> None:
+    engine, said = FakeEngine({"repro.py": [REPRO]}), list[str]()
+    engine.local = False
+    driver.states = [GpuState(lost="the driver has lost it")]
+    with guard.guarded(engine, [0], said.append) as on:
+        request = TrialRequest(files={}, arguments=["repro.py"], gpus=[0])
+        assert on.run(on.prepare(None, print), request) == REPRO  # type: ignore[arg-type]
+    assert said == ["GPUs: not looked after between trials, since the engine is on another machine"]
+
+
+class NvmlError(Exception):
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+class Nvml(SimpleNamespace):
+    """As much of pynvml as is used. An answer that is a number is that error."""
+
+    NVMLError = NvmlError
+    NVML_ERROR_NOT_FOUND = 6
+
+    def __init__(self, **answers: Any) -> None:
+        super().__init__(open=0, answers=answers)
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        self.answer("Init")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def answer(self, what: str, default: Any = None) -> Any:
+        given = self.answers.get(what, default)
+        if isinstance(given, int):
+            raise NvmlError(given)
+        return given
+
+    def __getattr__(self, name: str) -> Callable[[object], Any]:
+        absent = 13  # NVML_ERROR_FUNCTION_NOT_FOUND
+        return lambda _handle: self.answer(name.removeprefix("nvmlDevice"), absent)
+
+
+FULL = {
+    "GetHandleByUUID": "handle",
+    "GetMemoryInfo": SimpleNamespace(used=5),
+    "GetRemappedRows": (0, 0, 0, 1),
+    "GetComputeRunningProcesses": [SimpleNamespace(pid=7)],
+    "GetGraphicsRunningProcesses": [SimpleNamespace(pid=8)],
+}
+
+
+@pytest.mark.parametrize(
+    ("answers", "state"),
+    [
+        ({"Init": 12}, GpuState()),
+        ({"GetHandleByUUID": 15}, GpuState(lost="the driver has lost it")),
+        ({"GetHandleByUUID": 16}, GpuState(lost="it needs a reset")),
+        ({"GetHandleByUUID": 6}, GpuState(missing=True)),
+        ({"GetHandleByUUID": 999}, GpuState()),
+        ({"GetHandleByUUID": "handle"}, GpuState()),
+        ({**FULL, "GetMemoryInfo": 15}, GpuState(lost="the driver has lost it")),
+        (FULL, GpuState(used_bytes=5, processes=frozenset({7, 8}), ours=frozenset({7}), remap_failed=True)),
+    ],
+)
+def test_each_reading_is_optional(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], state: GpuState) -> None:
+    nvml = Nvml(**answers)
+    monkeypatch.setattr(guard, "pynvml", nvml)
+    monkeypatch.setattr(guard, "_sees_every_process", lambda: True)
+    monkeypatch.setattr(guard, "_ours", lambda pid: pid == 7)
+    assert guard.read("GPU-0") == state
+    assert nvml.open == 0
+
+
+def test_in_a_space_of_pids_of_its_own_nobody_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "pynvml", Nvml(**FULL))
+    monkeypatch.setattr(guard, "_sees_every_process", lambda: False)
+    assert guard.read("GPU-0").processes is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "ours"),
+    [
+        ({"HOME": "/home/case", "USER": "case", "PYTHONDONTWRITEBYTECODE": "1"}, True),
+        ({"HOME": "/tmp/casebook-0/ab12cd34/home", "USER": "case", "PYTHONDONTWRITEBYTECODE": "1"}, True),
+        ({"HOME": "/home/case", "USER": "case"}, False),
+        ({"HOME": "/root", "USER": "case", "PYTHONDONTWRITEBYTECODE": "1"}, False),
+        ({}, False),
+    ],
+)
+def test_trials_are_known_by_their_environment(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *, ours: bool
+) -> None:
+    monkeypatch.setattr(psutil, "Process", lambda _pid: SimpleNamespace(environ=lambda: variables))
+    assert guard._ours(7) is ours
+
+
+def test_both_engines_mark_their_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from runner.engines import docker_options, venv
+
+    own = venv._variables(
+        tmp_path / "casebook-0" / "ab12cd34", Path("/env/bin/python"), TrialRequest(files={}, arguments=[])
+    )
+    for variables in (docker_options.VARIABLES, own):
+        monkeypatch.setattr(psutil, "Process", lambda _pid, seen=variables: SimpleNamespace(environ=lambda: seen))
+        assert guard._ours(7)

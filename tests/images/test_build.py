@@ -1,0 +1,459 @@
+"""Content keys, what a build is told and tells, and which images go: without an engine."""
+
+import itertools
+import re
+import shutil
+import tarfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.case import known_images
+from runner.engines.base import Recipe
+from runner.engines.docker_client import DockerClient
+from runner.errors import BuildError, EngineError, MachineError, UsageError
+from runner.images import build as images
+from runner.images.bases import BOOTSTRAPPED, Base, Pin, read_pin
+from runner.images.build import Stage, build_all, ensure, normalised, plan, progress, remove_unused, usage
+from runner.images.settings import BuildSettings
+from tests.fake_docker import FakeDocker, Image, image
+
+ROOT = Path(__file__).parents[2]
+BASE = Base("debian@sha256:1", "debian@sha256:1")
+OTHER = Base("casebook/base:x", f"{BOOTSTRAPPED}, 123456789abc")
+LOCK = """\
+# Written by `nox -s lock`, not by hand.
+# download-bytes: 1000000000
+b==2 \\
+    --hash=sha256:bb \\
+    --hash=sha256:cc
+a==1 --hash=sha256:aa  # via b
+"""
+RECIPE = Recipe(image="cpu", lock=LOCK)
+SETTINGS = BuildSettings(files={"settings/env": b"export SECRET=1\n"})
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A copy of the checkout's images that a test may change."""
+    shutil.copytree(ROOT / "images", tmp_path / "images")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_files_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Logs and locks of the code under test stay in the test's directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def pin() -> Pin:
+    return read_pin(ROOT / "images")
+
+
+def pinned() -> Base:
+    return Base(pin().reference, pin().reference)
+
+
+def on_engine(stage: Stage, *, created: int = 1) -> Image:
+    return image(
+        stage.reference, part=stage.part, created=created, image=stage.image, key=stage.key, base=stage.base.identity
+    )
+
+
+# The key
+
+
+def test_the_same_again_has_the_same_tag() -> None:
+    assert plan(ROOT, RECIPE, BASE).reference == plan(ROOT, Recipe(image="cpu", lock=LOCK), BASE).reference
+
+
+def test_the_tag_names_the_image_and_is_one_the_engine_takes() -> None:
+    assert re.fullmatch(r"casebook/cuda13:[0-9a-f]{20}", plan(ROOT, Recipe(image="cuda13", lock=""), BASE).reference)
+
+
+def test_comments_order_and_line_breaks_of_a_lock_dont_count() -> None:
+    other = "a==1 \\\r\n  --hash=sha256:aa\n\n# a comment\nb==2   --hash=sha256:bb --hash=sha256:cc\n"
+    assert normalised(LOCK) == normalised(other)
+    assert plan(ROOT, RECIPE, BASE).key == plan(ROOT, Recipe(image="cpu", lock=other), BASE).key
+
+
+def test_what_gets_installed_is_the_lock_without_its_comments() -> None:
+    expected = b"a==1 --hash=sha256:aa\nb==2 --hash=sha256:bb --hash=sha256:cc\n"
+    assert plan(ROOT, RECIPE, BASE).files["lock.txt"] == expected
+
+
+@pytest.mark.parametrize("old_new", [("b==2", "b==3"), ("sha256:cc", "sha256:cd"), ("b==2", "b[x]==2")])
+def test_another_lock_is_another_image(old_new: tuple[str, str]) -> None:
+    changed = Recipe(image="cpu", lock=LOCK.replace(*old_new))
+    assert plan(ROOT, changed, BASE).key != plan(ROOT, RECIPE, BASE).key
+
+
+def test_another_base_is_another_image() -> None:
+    assert plan(ROOT, RECIPE, OTHER).key != plan(ROOT, RECIPE, BASE).key
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["cpu/Dockerfile", "common/system.Dockerfile", "common/installer.Dockerfile", "common/environment.Dockerfile"],
+)
+def test_a_change_in_any_dockerfile_is_another_image(path: str, root: Path) -> None:
+    before = plan(root, RECIPE, BASE).key
+    (root / "images" / path).write_text((root / "images" / path).read_text() + "# more\n")
+    assert plan(root, RECIPE, BASE).key != before
+
+
+def test_everything_in_an_images_directory_counts_for_that_image_alone(root: Path) -> None:
+    recipes = [Recipe(image=name, lock=LOCK) for name in ("cuda12", "cuda13")]
+    before = [plan(root, recipe, BASE).key for recipe in recipes]
+    (root / "images" / "cuda13" / "deeper").mkdir()
+    (root / "images" / "cuda13" / "deeper" / "file").touch()
+    after = [plan(root, recipe, BASE).key for recipe in recipes]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+def test_environments_of_one_image_stand_on_the_same_stages_and_images_on_the_same_system() -> None:
+    one, other = (plan(ROOT, Recipe(image="cuda13", lock=lock), BASE) for lock in ("", LOCK))
+    assert [each.reference for each in one.chain()][1:] == [each.reference for each in other.chain()][1:]
+    cpu = {each.reference for each in plan(ROOT, RECIPE, BASE).chain() if each.part == "system"}
+    assert cpu == {each.reference for each in one.chain() if each.part == "system"}
+
+
+def test_an_image_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="no image 'cuda14'; images/ has cpu, cuda12, cuda13"):
+        plan(ROOT, Recipe(image="cuda14", lock=""), BASE)
+
+
+def test_a_python_that_the_images_dont_have_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"Python 3\.12 .* only Debian's 3\.11"):
+        plan(ROOT, Recipe(image="cpu", lock="", python="3.12"), BASE)
+
+
+def test_the_manifest_knows_the_same_images() -> None:
+    assert known_images(ROOT) == ["cpu", "cuda12", "cuda13"]
+
+
+# The files in images/
+
+
+def dockerfiles() -> list[Path]:
+    return sorted((ROOT / "images").rglob("*Dockerfile"))
+
+
+@pytest.mark.parametrize("path", dockerfiles(), ids=lambda path: str(path.relative_to(ROOT / "images")))
+def test_the_last_stage_never_sees_the_settings_and_every_other_one_can_be_cleared_up(path: Path) -> None:
+    *earlier, last = re.split(r"(?m)^FROM ", path.read_text())[1:]
+    assert "settings" not in last
+    assert "LABEL casebook.part=" in last
+    for stage in earlier:
+        assert "casebook.build=${BUILD}" in stage or stage.strip().endswith("AS uv"), stage
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "images").rglob("*.txt")), ids=lambda path: path.name)
+def test_what_an_image_installs_is_pinned_with_hashes(path: Path) -> None:
+    lines = normalised(path.read_text()).splitlines()
+    assert lines
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "images").rglob("*.in")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_the_hashes_are_of_the_versions_that_are_asked_for(path: Path) -> None:
+    pins = [line.split(" ")[0] for line in normalised(path.with_suffix(".txt").read_text()).splitlines()]
+    assert pins == normalised(path.read_text()).splitlines()
+
+
+# What is on the engine already
+
+
+@pytest.fixture
+def no_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: Any, **_more: Any) -> None:
+        raise AssertionError("a build was asked for")
+
+    monkeypatch.setattr(images, "build", refuse)
+    monkeypatch.setattr("runner.images.bases.obtain", refuse)
+
+
+@pytest.mark.usefixtures("no_builds")
+@pytest.mark.parametrize("base", [pinned(), OTHER], ids=["pinned", "bootstrapped"])
+def test_where_nothing_changed_nothing_is_built_even_if_the_base_is_gone(base: Base) -> None:
+    stage = plan(ROOT, RECIPE, base)
+    facts = ensure(FakeDocker([on_engine(stage)]).client, ROOT, RECIPE, silent)
+    assert (facts.name, facts.base, facts.size_bytes) == (stage.reference, base.identity, 1000)
+
+
+@pytest.mark.usefixtures("no_builds")
+def test_an_image_on_the_pinned_base_goes_before_one_on_a_bootstrapped_one() -> None:
+    both = [on_engine(plan(ROOT, RECIPE, OTHER), created=2), on_engine(plan(ROOT, RECIPE, pinned()))]
+    assert ensure(FakeDocker(both).client, ROOT, RECIPE, silent).base == pin().reference
+
+
+def test_an_image_on_a_pin_that_was_replaced_is_not_used() -> None:
+    old = Base("debian:bookworm-slim@sha256:0", "debian:bookworm-slim@sha256:0")
+    fake = FakeDocker([on_engine(plan(ROOT, RECIPE, old))])
+    assert images._find(fake.client, ROOT, RECIPE, pin()) is None
+
+
+@pytest.mark.usefixtures("no_builds")
+def test_two_recipes_of_one_image_are_told_once() -> None:
+    fake = FakeDocker([on_engine(plan(ROOT, RECIPE, OTHER))])
+    same = Recipe(image="cpu", lock=LOCK + "# of another case\n")
+    assert len(build_all(fake.client, ROOT, [RECIPE, same], silent)) == 1
+
+
+# Building
+
+
+class Builder:
+    """Stands in for the engine's builder: each build ends as a function says, and is remembered."""
+
+    def __init__(self, fake: FakeDocker, output: list[str], error: BaseException | None = None) -> None:
+        self.fake = fake
+        self.tags: list[str] = []
+        self.arguments: list[dict[str, str]] = []
+        self.contexts: list[list[str]] = []
+        self.closed = 0
+        self._output = output
+        self._error = error
+
+    def __call__(self, _client: DockerClient, context: Any, **how: Any) -> Iterator[str]:
+        self.tags.append(how["tag"])
+        self.arguments.append(how["arguments"])
+        with tarfile.open(fileobj=context) as archive:
+            self.contexts.append(archive.getnames())
+        self.fake.images.append(image(None, id_=f"left-{len(self.tags)}", build=how["arguments"]["BUILD"]))
+        try:
+            yield from self._output
+            if self._error:
+                raise self._error
+            labels = {name.removeprefix("casebook."): value for name, value in how["labels"].items()}
+            self.fake.images.append(image(how["tag"], **labels))
+        finally:
+            self.closed += 1
+
+
+def building(monkeypatch: pytest.MonkeyPatch, output: list[str], error: BaseException | None = None) -> Builder:
+    fake = FakeDocker([image(OTHER.reference, part="base", id_="sha256:123456789abc")])
+    builder = Builder(fake, output, error)
+    monkeypatch.setattr(images, "build", builder)
+    monkeypatch.setattr(images, "collect", lambda: SETTINGS)
+    monkeypatch.setattr(images, "_free_bytes", lambda *_: 2**40)
+    return builder
+
+
+def test_stages_are_built_in_order_and_only_those_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, ["Step 1/1 : ARG BASE\n"])
+    facts = ensure(builder.fake.client, ROOT, Recipe(image="cuda13", lock=LOCK), silent)
+    parts = [tag.partition(":")[0] for tag in builder.tags]
+    assert parts == ["casebook/system", "casebook/installer", "casebook/cuda13-tools", "casebook/cuda13"]
+    assert builder.tags[-1] == facts.name
+    assert facts.base == OTHER.identity
+    ensure(builder.fake.client, ROOT, Recipe(image="cuda13", lock=""), silent)
+    assert [tag.partition(":")[0] for tag in builder.tags[4:]] == ["casebook/cuda13"]
+    assert builder.arguments[3]["IMAGE"] == builder.arguments[4]["IMAGE"] == builder.tags[2]
+
+
+def test_the_stages_that_held_the_settings_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, [])
+    ensure(builder.fake.client, ROOT, RECIPE, silent)
+    assert all("settings/env" in names for names in builder.contexts)
+    assert builder.fake.removed == ["left-1", "left-2", "left-3", "left-4"]
+
+
+def test_a_build_that_fails_says_its_last_lines_and_where_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"line {number}" for number in range(30)]
+    chatter = [
+        "Step 7/9 : RUN install",
+        " ---> Running in 0123456789ab",
+        "Removing intermediate container 0123456789ab",
+    ]
+    whole = "\n".join([*lines, *chatter])
+    output = ["\x1b[91mli", *whole.removeprefix("li").splitlines(keepends=True), "\n\n"]
+    builder = building(
+        monkeypatch, output, BuildError("could not build: The command '/bin/sh -c install' returned code 1")
+    )
+    with pytest.raises(BuildError) as caught:
+        ensure(builder.fake.client, ROOT, RECIPE, silent)
+    first, _, *last, where = str(caught.value).splitlines()
+    assert first == "could not build: a command returned code 1"
+    assert last == [f"  {line}" for line in lines[-20:]]
+    log = Path(where.removeprefix("full log: "))
+    assert log.read_text().startswith(f"{whole}\ncould not build: The command")
+    assert builder.fake.removed == ["left-1"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineError("the engine went away"), MachineError("full")])
+def test_however_a_build_ends_it_is_closed_and_cleared_up(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = building(monkeypatch, [], error)
+    with pytest.raises(type(error)):
+        ensure(builder.fake.client, ROOT, RECIPE, silent)
+    assert builder.fake.removed == ["left-1"]
+    assert builder.closed == 1
+
+
+def test_ctrl_c_while_a_line_is_shown_ends_the_build_before_it_is_cleared_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, ["Step 2/3 : RUN sleep\n", "more\n"])
+    closed_when_removing: list[int] = []
+    remove = images._remove_leftovers
+
+    def watched(client: DockerClient, mark: str) -> None:
+        closed_when_removing.append(builder.closed)
+        remove(client, mark)
+
+    def interrupt(line: str) -> None:
+        if line.startswith("step"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(images, "_remove_leftovers", watched)
+    with pytest.raises(KeyboardInterrupt):
+        ensure(builder.fake.client, ROOT, RECIPE, interrupt)
+    assert closed_when_removing == [1]
+
+
+def test_a_second_build_on_this_machine_waits_and_then_finds_it_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, [])
+    waiting = threading.Event()
+    told: list[str] = []
+
+    def note(line: str) -> None:
+        told.append(line)
+        waiting.set()
+
+    with ThreadPoolExecutor() as pool:
+        with images._one_at_a_time(silent):
+            second = pool.submit(ensure, builder.fake.client, ROOT, RECIPE, note)
+            assert waiting.wait(60)
+            builder.fake.images.append(on_engine(plan(ROOT, RECIPE, OTHER)))
+        assert second.result(60).name == plan(ROOT, RECIPE, OTHER).reference
+    assert told == ["waiting for another build on this machine to end"]
+    assert builder.tags == []
+
+
+def test_leftovers_that_the_engine_still_holds_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDocker([image(None, id_="left", build="m")], in_use=["left"])
+    monkeypatch.setattr("runner.images.build.time.sleep", lambda _s: setattr(fake, "_in_use", ()))
+    images._remove_leftovers(fake.client, "m")
+    assert fake.removed == ["left"]
+
+
+def test_the_context_is_the_same_for_the_same_files() -> None:
+    one, other = (images._archive(dict(order)).read() for order in itertools.permutations([("b", b"2"), ("a/x", b"1")]))
+    assert one == other
+    with tarfile.open(fileobj=images._archive({"a/x": b"1"})) as archive:
+        content = archive.extractfile("a/x")
+        assert content is not None
+        assert content.read() == b"1"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            "Step 5/14 : RUN apt-get update   -qq && apt-get install x",
+            "step 5/14: RUN apt-get update -qq && apt-get install x",
+        ),
+        ("Step 6/14 : COPY settings /settings", "step 6/14: COPY settings /settings"),
+        ("Step 1/14 : ARG BASE", None),
+        (" ---> 0123456789ab", None),
+        ("Downloading torch (506.0MiB)", "Downloading torch (506.0MiB)"),
+        (" Installed 29 packages in 327ms", "Installed 29 packages in 327ms"),
+        ("Selecting previously unselected package gcc.", None),
+    ],
+)
+def test_of_a_builds_output_what_shows_progress_is_told(line: str, shown: str | None) -> None:
+    assert progress(line) == shown
+
+
+# Room
+
+
+def test_a_disk_that_is_too_full_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, [])
+    monkeypatch.setattr(images, "_free_bytes", lambda *_: 7 * 2**30)
+    with pytest.raises(MachineError, match=r"has 7\.00 GiB free, and building on cpu takes up to 7\.59 GiB") as caught:
+        ensure(builder.fake.client, ROOT, RECIPE, silent)
+    assert "\n" not in str(caught.value)
+    assert builder.tags == []
+
+
+def test_a_disk_with_room_enough_or_of_unknown_room_is_built_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free in (8 * 2**30, None):
+        builder = building(monkeypatch, [])
+        monkeypatch.setattr(images, "_free_bytes", lambda *_, free=free: free)
+        assert ensure(builder.fake.client, ROOT, RECIPE, silent).name == builder.tags[-1]
+
+
+# Use
+
+
+def engine_with(*recipes: Recipe, base: Base = OTHER, in_use: tuple[str, ...] = ()) -> FakeDocker:
+    stages = {stage.reference: stage for recipe in recipes for stage in plan(ROOT, recipe, base).chain()}
+    own_base = image(OTHER.reference, part="base", id_="sha256:123456789abc")
+    return FakeDocker([*map(on_engine, stages.values()), own_base], in_use)
+
+
+OLD = Recipe(image="cpu", lock="old==1 --hash=sha256:00\n")
+CUDA = Recipe(image="cuda13", lock=LOCK)
+
+
+def test_usage_tells_of_each_image_its_cases_and_what_it_shares() -> None:
+    fake = engine_with(RECIPE, CUDA, OLD)
+    fake.images.append(image("someone/else:1"))
+    uses = usage(fake.client, ROOT, {"one": [RECIPE, CUDA], "two": [RECIPE]})
+    told = {use.name.partition(":")[0] if use.part != "environment" else use.name: use for use in uses}
+    assert told[plan(ROOT, RECIPE, OTHER).reference].cases == ("one", "two")
+    assert told[plan(ROOT, CUDA, OTHER).reference].cases == ("one",)
+    assert told[plan(ROOT, OLD, OTHER).reference].cases == ()
+    assert told["casebook/system"].cases == told["casebook/base"].cases == ("one", "two")
+    assert told["casebook/cuda13-tools"].cases == ("one",)
+    assert (told["casebook/system"].size_bytes, told["casebook/system"].shared_bytes) == (1000, 400)
+    assert [use.part for use in uses][:3] == ["environment"] * 3
+    assert "someone/else:1" not in {use.name for use in uses}
+
+
+def test_only_what_no_case_uses_is_removed() -> None:
+    fake = engine_with(RECIPE, CUDA, OLD)
+    fake.images.append(image(None, part="system"))
+    told: list[str] = []
+    lines = remove_unused(fake.client, ROOT, {"one": [RECIPE]}, told.append)
+    gone = [plan(ROOT, each, OTHER).reference for each in (OLD, CUDA)]
+    tools = next(stage.reference for stage in plan(ROOT, CUDA, OTHER).chain() if stage.part == "tools")
+    assert fake.removed == lines == [*sorted(gone), tools]
+    assert told == ["3.00 GiB freed"]
+    assert fake.pruned == [{"dangling": True, "label": ["casebook.part"]}]
+
+
+def test_images_on_a_base_that_is_used_no_more_go_with_it() -> None:
+    fake = engine_with(RECIPE)
+    fake.images += [image(pin().reference), *(on_engine(stage) for stage in plan(ROOT, RECIPE, pinned()).chain())]
+    remove_unused(fake.client, ROOT, {"one": [RECIPE]}, silent)
+    left = {tag for each in fake.images for tag in each["RepoTags"]}
+    assert left == {pin().reference, *(stage.reference for stage in plan(ROOT, RECIPE, pinned()).chain())}
+    assert fake.removed[-1] == OTHER.reference
+
+
+def test_what_stages_a_case_will_need_stay_before_its_environment_is_built() -> None:
+    fake = engine_with(OLD)
+    remove_unused(fake.client, ROOT, {"one": [RECIPE]}, silent)
+    assert fake.removed == [plan(ROOT, OLD, OTHER).reference]
+
+
+def test_an_image_in_use_stays_and_is_told() -> None:
+    old = plan(ROOT, OLD, OTHER).reference
+    fake = engine_with(RECIPE, OLD, in_use=(old,))
+    told: list[str] = []
+    assert remove_unused(fake.client, ROOT, {"one": [RECIPE]}, told.append) == []
+    assert "is used by a running container" in told[0]

@@ -1,0 +1,491 @@
+"""Images on a real engine: what is in them, what is not, and that nothing is left over."""
+
+import base64
+import hashlib
+import http.server
+import io
+import json
+import mmap
+import os
+import socket
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.engines.base import Recipe
+from runner.engines.docker_client import DockerClient, connect
+from runner.errors import BuildError, EngineError
+from runner.evidence import ImageFacts
+from runner.images import bases
+from runner.images import build as images
+from runner.images.bases import Base, Pin, obtain
+from runner.images.build import ensure, plan, usage
+from runner.images.settings import collect
+
+pytestmark = pytest.mark.docker
+
+ROOT = Path(__file__).parents[2]
+EMPTY = Recipe(image="cpu", lock="")
+MARKER = "marker-7f3a91"
+"""Put into every setting of the host that a build gets; it may not be anywhere in an image."""
+
+
+def silent(_line: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[DockerClient]:
+    try:
+        connected = connect()
+    except EngineError as error:
+        if os.environ.get("CASEBOOK_REQUIRE_DOCKER") == "1":
+            pytest.fail(f"CASEBOOK_REQUIRE_DOCKER=1, and {error}")
+        pytest.skip(str(error))
+    yield connected
+    connected.close()
+
+
+@pytest.fixture
+def on_this_machine() -> None:
+    """For tests with a server here that builds must reach."""
+    if not os.environ.get("DOCKER_HOST", "unix://").startswith("unix://"):
+        pytest.skip("the engine is on another machine")
+
+
+def serve(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def answer(self, body: bytes, kind: str = "text/html", status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+# A package index that wants a password
+
+
+def wheel() -> bytes:
+    """A pure Python wheel of one module, `probe_wheel`."""
+    buffer = io.BytesIO()
+    info = "probe_wheel-1.0.dist-info"
+    metadata = "Metadata-Version: 2.1\nName: probe-wheel\nVersion: 1.0\n"
+    files = {
+        "probe_wheel/__init__.py": "ANSWER = 42\n",
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), text)
+    return buffer.getvalue()
+
+
+WHEEL = wheel()
+WHEEL_NAME = "probe_wheel-1.0-py3-none-any.whl"
+LOCK = f"# of a test\nprobe-wheel==1.0 --hash=sha256:{hashlib.sha256(WHEEL).hexdigest()}\n"
+PROBE = Recipe(image="cpu", lock=LOCK)
+
+
+@pytest.fixture
+def private_index(on_this_machine: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[set[str]]:
+    """Settings of this machine for builds, each with the marker in it. Yields the users that the index was asked by."""
+    users: set[str] = set()
+
+    class Index(Quiet):
+        def do_GET(self) -> None:
+            scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+            if scheme != "Basic":
+                return self.answer(b"", status=401, WWW_Authenticate="Basic")
+            users.add(base64.b64decode(token).decode().partition(":")[0])
+            if self.path.endswith(".whl"):
+                return self.answer(WHEEL, "application/octet-stream")
+            return self.answer(f'<a href="/{WHEEL_NAME}">{WHEEL_NAME}</a>'.encode())
+
+        do_HEAD = do_GET  # noqa: N815 as the server spells it
+
+    bundle = tmp_path / "ca.pem"
+    known = collect().files.get("settings/ca.pem", b"")
+    bundle.write_bytes(f"# {MARKER}\n".encode() + known)
+    for port in serve(Index):
+        for name in [
+            name for name in os.environ if name.startswith(("UV_", "PIP_")) or name.lower().endswith("_proxy")
+        ]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://{MARKER}:{MARKER}@127.0.0.1:{port}/simple/")
+        monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+        monkeypatch.setenv("NO_PROXY", f"127.0.0.1,{MARKER}.invalid")
+        yield users
+
+
+def remove(client: DockerClient, name: str) -> None:
+    client.api.remove_image(name)
+
+
+@pytest.fixture
+def probe(client: DockerClient, private_index: set[str]) -> Iterator[ImageFacts]:
+    """An environment built with the marked settings; what it stands on is built with this machine's own before."""
+    built = ensure(client, ROOT, PROBE, print)
+    assert private_index == {MARKER}
+    yield built
+    remove(client, built.name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def common_stages(client: DockerClient) -> ImageFacts:
+    return ensure(client, ROOT, EMPTY, print)
+
+
+def run(client: DockerClient, image: str, *command: str, **more: Any) -> str:
+    """Output of a command in a container that is confined as a trial's is. The command must succeed."""
+    container = client.containers.run(
+        image,
+        list(command),
+        detach=True,
+        network_mode="none",
+        read_only=True,
+        tmpfs={"/tmp": "rw,exec,nosuid,nodev,size=256m,mode=1777"},
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        labels={"casebook.test": "images"},
+        **more,
+    )
+    try:
+        status = container.wait()["StatusCode"]
+        output = container.logs().decode()
+    finally:
+        container.remove(force=True)
+    assert status == 0, output
+    return output
+
+
+def python(client: DockerClient, image: str, code: str) -> Any:
+    return json.loads(run(client, image, "python", "-c", code))
+
+
+def tags(client: DockerClient) -> set[str]:
+    return {tag for image in client.api.images() for tag in image["RepoTags"] or ()}
+
+
+def leftovers(client: DockerClient) -> list[Any]:
+    return [*client.api.images(filters={"label": "casebook.build"})]
+
+
+# What is in an environment
+
+
+def test_the_locked_package_works_for_a_user_that_is_not_root_on_a_read_only_root(
+    client: DockerClient, probe: ImageFacts
+) -> None:
+    code = (
+        "import json, os, pathlib, sys, probe_wheel as p;"
+        "c = pathlib.Path(p.__cached__).read_bytes(); s = os.stat(p.__file__);"
+        "print(json.dumps([p.ANSWER, os.getuid(), sys.prefix, list(sys.version_info[:2]),"
+        " int.from_bytes(c[8:12], 'little') - int(s.st_mtime), int.from_bytes(c[12:16], 'little') - s.st_size]))"
+    )
+    assert python(client, probe.name, code) == [42, 1000, "/opt/env", [3, 11], 0, 0]  # bytecode that is up to date
+
+
+def test_a_c_compiler_and_pythons_headers_are_there(client: DockerClient, probe: ImageFacts) -> None:
+    script = (
+        "cd /tmp && printf '#include <Python.h>\\nint main(void) { puts(PY_VERSION); }\\n' > a.c"
+        " && gcc $(python3-config --includes) -o a a.c && ./a && g++ --version | head -n 1 && ninja --version"
+    )
+    assert run(client, probe.name, "sh", "-c", script).startswith("3.11.")
+
+
+def test_nothing_of_the_hosts_settings_is_in_the_image(client: DockerClient, probe: ImageFacts, tmp_path: Path) -> None:
+    exported = tmp_path / "image.tar"
+    with exported.open("wb") as archive:
+        archive.writelines(client.images.get(probe.name).save())
+    with exported.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        assert content.find(b"ANSWER = 42") >= 0  # layers are there, and as they are
+        assert content.find(MARKER.encode()) == -1
+    assert MARKER not in json.dumps(client.images.get(probe.name).history())
+    assert MARKER not in json.dumps(client.images.get(probe.name).attrs)
+    assert leftovers(client) == []
+
+
+def test_nothing_of_the_hosts_settings_stays_in_the_stage_that_installs_debians_packages(
+    client: DockerClient, private_index: set[str]
+) -> None:
+    """It has one stage, and gets proxies as build arguments."""
+    system = next(stage for stage in plan(ROOT, EMPTY, base_of(client)).chain() if stage.part == "system")
+    dockerfile = (
+        b'ARG BASE\nFROM ${BASE}\nLABEL casebook.part=system\nRUN echo $no_proxy > /dev/null; test -n "$no_proxy"\n'
+    )
+    probe = replace(system, files={system.dockerfile: dockerfile})
+    images._build(client, probe, collect(), base_of(client), print)
+    try:
+        assert MARKER not in json.dumps(client.images.get(probe.reference).history())
+        assert MARKER not in json.dumps(client.images.get(probe.reference).attrs)
+    finally:
+        remove(client, probe.reference)
+
+
+def base_of(client: DockerClient) -> Base:
+    base = bases.available(client, bases.read_pin(ROOT / "images"))
+    assert base is not None
+    return base
+
+
+# Nothing is done twice
+
+
+def test_where_nothing_changed_the_engine_builds_nothing(
+    client: DockerClient, probe: ImageFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: Any, **_more: Any) -> None:
+        raise AssertionError("a build was asked for")
+
+    monkeypatch.setattr(images, "build", refuse)
+    of_another_case = Recipe(image="cpu", lock=f"# of another case\n{LOCK}")
+    assert ensure(client, ROOT, of_another_case, silent) == probe
+
+
+def test_environments_share_the_layers_of_what_they_stand_on(
+    client: DockerClient, probe: ImageFacts, common_stages: ImageFacts
+) -> None:
+    def layers(name: str) -> list[str]:
+        found: list[str] = client.images.get(name).attrs["RootFS"]["Layers"]
+        return found
+
+    assert layers(probe.name)[:-1] == layers(common_stages.name)[:-1]
+    uses = {use.name: use for use in usage(client, ROOT, {"mine": [PROBE]})}
+    assert uses[probe.name].cases == ("mine",)
+    assert uses[common_stages.name].cases == ()
+    own = uses[probe.name].size_bytes - uses[probe.name].shared_bytes
+    assert 0 < own < 10 * 2**20 < uses[probe.name].shared_bytes
+
+
+# Builds that don't come to their end
+
+
+def test_a_file_with_another_hash_is_a_build_error_and_leaves_nothing(
+    client: DockerClient, private_index: set[str]
+) -> None:
+    wrong = Recipe(image="cpu", lock=LOCK.replace("sha256:", "sha256:0")[:-2] + "\n")
+    with pytest.raises(BuildError, match=r"(?s)Hash mismatch.*full log: ") as caught:
+        ensure(client, ROOT, wrong, silent)
+    log = Path(str(caught.value).rpartition("full log: ")[2])
+    assert "Hash mismatch" in log.read_text()
+    assert MARKER not in log.read_text()
+    assert plan(ROOT, wrong, base_of(client)).reference not in tags(client)
+    assert leftovers(client) == []
+
+
+def test_after_ctrl_c_there_is_no_image_no_container_and_no_stage_left(
+    client: DockerClient, private_index: set[str]
+) -> None:
+    def interrupt(line: str) -> None:
+        if "RUN" in line:
+            raise KeyboardInterrupt
+
+    before = {container.id for container in client.containers.list(all=True)}
+    with pytest.raises(KeyboardInterrupt):
+        ensure(client, ROOT, PROBE, interrupt)
+    assert plan(ROOT, PROBE, base_of(client)).reference not in tags(client)
+    assert leftovers(client) == []
+    builds = [
+        each for each in client.containers.list(all=True) if each.id not in before and "/settings/env" in command(each)
+    ]
+    assert builds == []
+
+
+def command(container: Any) -> str:
+    return json.dumps(container.attrs["Config"]["Cmd"])
+
+
+# CUDA
+
+
+PROGRAM = """
+#include <cstdio>
+#include <cuda/std/limits>
+__global__ void fill(float *out) { out[threadIdx.x] = cuda::std::numeric_limits<float>::max(); }
+int main() {
+    float *memory = nullptr;
+    if (cudaMalloc(&memory, 64 * sizeof(float)) == cudaSuccess) fill<<<1, 64>>>(memory);
+    std::printf("ran: %s\\n", cudaGetErrorName(cudaDeviceSynchronize()));
+}
+"""
+
+
+def test_cuda13_compiles_links_and_runs_a_program_of_ours(client: DockerClient) -> None:
+    image = ensure(client, ROOT, Recipe(image="cuda13", lock=""), print).name
+    steps = [
+        "cd /tmp",
+        'printf "%s" "$PROGRAM" > p.cu',
+        "nvcc -arch=sm_90 -cubin -o p.cubin p.cu",
+        "head -c 4 p.cubin | tail -c 3",
+        "nvcc -arch=sm_90 -o static p.cu",
+        "nvcc -arch=sm_90 -cudart shared -o shared p.cu",
+        "./static",
+        "LD_LIBRARY_PATH=$CUDA_HOME/lib64 ./shared",
+    ]
+    output = run(client, image, "sh", "-c", " && ".join(steps), environment={"PROGRAM": PROGRAM})
+    assert output.startswith("ELF")
+    assert output.count("ran: cuda") == 2  # cudaErrorInsufficientDriver where there is no driver
+
+
+@pytest.mark.parametrize("name", ["cuda12", "cuda13"])
+def test_compute_sanitizer_starts_its_target(name: str, client: DockerClient) -> None:
+    image = ensure(client, ROOT, Recipe(image=name, lock=""), print).name
+    assert "Compute Sanitizer" in run(client, image, "compute-sanitizer", "--version")
+    said = run(client, image, "sh", "-c", "compute-sanitizer /bin/true; ls $CUDA_HOME/licenses")
+    # Without a driver it gives up only after it has put itself into the target. It can't even start one where the
+    # programs for that are missing, and then says "couldn't find exit code".
+    assert "COMPUTE-SANITIZER" in said
+    assert "couldn't find exit code" not in said
+    assert "sanitizer_api" in said
+
+
+HOST_PROGRAM = """
+#include <cstdio>
+#include <cuda_runtime.h>
+int main() {
+    int version = 0;
+    cudaRuntimeGetVersion(&version);
+    std::printf("runtime %d\\n", version / 1000);
+}
+"""
+PTX = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry nothing() { ret; }
+"""
+
+
+def test_cuda12_has_what_its_wheels_allow(client: DockerClient) -> None:
+    image = ensure(client, ROOT, Recipe(image="cuda12", lock=""), print).name
+    steps = [
+        "cd /tmp",
+        'printf "%s" "$HOST_PROGRAM" > p.cpp',
+        "g++ -I$CUDA_HOME/include -o p p.cpp -L$CUDA_HOME/lib64 -lcudart",
+        "LD_LIBRARY_PATH=$CUDA_HOME/lib64 ./p",
+        'printf "%s" "$PTX" > p.ptx',
+        "ptxas -arch=sm_90 -o p.cubin p.ptx",
+        "head -c 4 p.cubin | tail -c 3",
+    ]
+    variables = {"HOST_PROGRAM": HOST_PROGRAM, "PTX": PTX}
+    assert run(client, image, "sh", "-c", " && ".join(steps), environment=variables) == "runtime 12\nELF"
+
+
+# Bases
+
+
+def registry_files(name: str) -> tuple[dict[str, tuple[str, bytes]], str]:
+    """Path -> type and content of a registry that has one image, and that image's digest."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("hello"), io.BytesIO())
+    digest = {"layer": layer.getvalue()}
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [sha256(digest["layer"])]},
+    }
+    blobs = [json.dumps(config).encode(), digest["layer"]]
+    kinds = ["application/vnd.docker.container.image.v1+json", "application/vnd.docker.image.rootfs.diff.tar"]
+    described = [
+        {"mediaType": kind, "size": len(blob), "digest": sha256(blob)} for kind, blob in zip(kinds, blobs, strict=True)
+    ]
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest = json.dumps(
+        {"schemaVersion": 2, "mediaType": kind, "config": described[0], "layers": described[1:]}
+    ).encode()
+    files = {f"/v2/{name}/blobs/{sha256(blob)}": ("application/octet-stream", blob) for blob in blobs}
+    for reference in ("slim", sha256(manifest)):
+        files[f"/v2/{name}/manifests/{reference}"] = (kind, manifest)
+    return {**files, "/v2/": ("application/json", b"{}")}, sha256(manifest)
+
+
+def sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+@pytest.fixture
+def registry(on_this_machine: None) -> Iterator[Pin]:
+    """A registry on this machine, which engines take without TLS, and a pin of what it has."""
+    files, digest = registry_files("debian")
+
+    class Registry(Quiet):
+        def do_GET(self) -> None:
+            if self.path not in files:
+                return self.answer(b"{}", "application/json", 404)
+            kind, body = files[self.path]
+            return self.answer(body, kind, Docker_Content_Digest=sha256(body))
+
+        do_HEAD = do_GET  # noqa: N815 as the server spells it
+
+    for port in serve(Registry):
+        yield Pin(image=f"127.0.0.1:{port}/debian:slim", digest=digest, suite="bookworm")
+
+
+def test_the_pinned_base_is_pulled_by_its_digest(
+    client: DockerClient, registry: Pin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bases, "bootstrapped", lambda _client: [])
+    monkeypatch.setattr(bases, "_bootstrap", None)
+    try:
+        assert obtain(client, registry, print) == Base(registry.reference, registry.reference)
+        assert bases.available(client, registry) == Base(registry.reference, registry.reference)
+    finally:
+        remove(client, registry.reference)
+
+
+def test_a_pin_is_refreshed_from_what_the_registry_has(client: DockerClient, registry: Pin, tmp_path: Path) -> None:
+    text = f"[debian]\nimage = '{registry.image}'\ndigest = 'sha256:{'0' * 64}'\nsuite = 'bookworm'\n"
+    (tmp_path / "bases.toml").write_text(text)
+    assert bases.refresh(tmp_path, print) == registry
+    assert bases.read_pin(tmp_path) == registry
+
+
+def test_a_registry_that_never_answers_is_given_up(
+    client: DockerClient, on_this_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Base("casebook/base:x", "x")
+    monkeypatch.setattr(bases, "bootstrapped", lambda _client: [])
+    monkeypatch.setattr(bases, "_bootstrap", lambda *_: made)
+    monkeypatch.setattr(bases, "_REGISTRY_PATIENCE_S", 1)
+    patience: list[int] = []
+
+    def watched(seconds: int) -> DockerClient:
+        patience.append(seconds)
+        return connect(seconds)
+
+    monkeypatch.setattr(bases, "connect", watched)
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        port = silent_server.getsockname()[1]
+        pin = Pin(image=f"127.0.0.1:{port}/debian:slim", digest=f"sha256:{'0' * 64}", suite="bookworm")
+        told: list[str] = []
+        assert obtain(client, pin, told.append) == made
+    assert "bootstrapping Debian instead" in told[0]
+    assert patience == [1]

@@ -1,0 +1,355 @@
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.evidence import Demand, Observation, Outcome, Trial, Variant, Verdict
+from runner.judging import verdict
+from runner.judging.rates import Terms, clean_demanded, clean_trials_needed, rates, wilson
+from runner.judging.verdict import Decision, skipped
+from runner.manifest.bounds import Bound
+from runner.manifest.model import Growth
+from tests import synthetic
+
+GOOD, INFRA = Outcome.AS_EXPECTED, Outcome.INFRA
+RAN = Observation(exit_status=0)
+FAILED = Observation(exit_status=1, exception="ModuleNotFoundError", message="No module named 'triton'")
+BROKEN = Observation(
+    exit_status=1, exception="triton.compiler.errors.CompilationError", message="at 1:1:\nx\nNo broadcast"
+)
+
+
+def decide(trials: Sequence[Trial], needed: int) -> Decision:
+    """Of a case that declares no rate."""
+    return verdict.decide(trials, Terms(trials=needed))
+
+
+def trial(variant: Variant, outcome: Outcome, observation: Observation | None = None) -> Trial:
+    if observation is None:
+        observation = BROKEN if (variant, outcome) == (Variant.REPRO, GOOD) else RAN
+    wrong = ["exit status: expected 0, saw 1"] if outcome is Outcome.OTHERWISE else []
+    return Trial(
+        variant=variant,
+        number=1,
+        outcome=outcome,
+        mismatches=wrong,
+        infra="the disk is full" if outcome is INFRA else None,
+        observation=observation,
+        duration_s=1.0,
+        stdout="",
+        stderr="",
+    )
+
+
+def repro(*outcomes: Outcome, observation: Observation | None = None) -> list[Trial]:
+    return [trial(Variant.REPRO, outcome, observation) for outcome in outcomes]
+
+
+def fixed(*outcomes: Outcome, observation: Observation | None = None) -> list[Trial]:
+    return [trial(Variant.FIXED, outcome, observation) for outcome in outcomes]
+
+
+def test_confirmed_when_all_of_both_are_as_expected() -> None:
+    decision = decide(repro(GOOD, GOOD, GOOD) + fixed(GOOD, GOOD, GOOD), 3)
+    assert decision.verdict is Verdict.CONFIRMED
+    assert decision.reasons == (
+        "Reproduces in 3 of 3 runs: triton.compiler.errors.CompilationError: No broadcast; the fix holds in 3 of 3.",
+    )
+    assert (decision.rates[Variant.REPRO].k, decision.rates[Variant.REPRO].n) == (3, 3)
+
+
+def test_not_reproduced_when_repro_ran_to_its_end() -> None:
+    ran = repro(Outcome.OTHERWISE, Outcome.OTHERWISE, observation=RAN)
+    decision = decide(ran + fixed(GOOD, GOOD), 2)
+    assert decision.verdict is Verdict.NOT_REPRODUCED
+    assert decision.reasons[0] == "Does not reproduce: repro ran to its end in 2 of 2 runs."
+    assert decision.reasons[1] == "repro: exit status: expected 0, saw 1 (2 of 2)"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        FAILED,
+        Observation(signal="SIGSEGV"),
+        Observation(signal="SIGKILL", timed_out=True),
+        Observation(exit_status=0, timed_out=True),
+        Observation(signal="SIGKILL", out_of_memory=True),
+    ],
+)
+def test_wrong_failure_as_soon_as_one_trial_failed_in_another_way(end: Observation) -> None:
+    trials = repro(Outcome.OTHERWISE, observation=RAN) + repro(Outcome.OTHERWISE, observation=end)
+    assert decide(trials + fixed(GOOD, GOOD), 2).verdict is Verdict.WRONG_FAILURE
+
+
+def test_wrong_failure_says_what_was_seen() -> None:
+    decision = decide(repro(Outcome.OTHERWISE, observation=FAILED) + fixed(GOOD), 1)
+    expected = "Fails in another way than declared in 1 of 1 runs: ModuleNotFoundError: No module named 'triton'."
+    assert decision.reasons[0] == expected
+
+
+def test_fix_fails_when_any_fixed_trial_is_otherwise() -> None:
+    decision = decide(repro(GOOD, GOOD) + fixed(GOOD, Outcome.OTHERWISE), 2)
+    assert decision.verdict is Verdict.FIX_FAILS
+    assert decision.reasons[0].endswith("the fix holds in 1 of 2 only.")
+
+
+def test_inconclusive_when_repro_does_not_fail_every_time() -> None:
+    trials = repro(GOOD) + repro(Outcome.OTHERWISE, Outcome.OTHERWISE, observation=RAN)
+    decision = decide(trials + fixed(GOOD, GOOD, GOOD), 3)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert "in 1 of 3 runs only" in decision.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("trials", "who"),
+    [
+        (repro(INFRA, INFRA) + fixed(GOOD, GOOD), "0 of repro"),
+        (repro(GOOD, GOOD) + fixed(GOOD, INFRA), "1 of fixed"),
+        (repro(GOOD, GOOD), "0 of fixed"),
+        ([], "0 of repro"),
+    ],
+)
+def test_inconclusive_when_too_few_runs_count(trials: Sequence[Trial], who: str) -> None:
+    decision = decide(trials, 2)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.reasons[0].startswith(f"Too few runs count: {who}, where 2 are needed")
+
+
+def test_no_trials_confirm_nothing_even_where_none_is_needed() -> None:
+    assert decide([], 0).verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_machines_fault_is_told_apart() -> None:
+    decision = decide(repro(GOOD, INFRA, INFRA) + fixed(GOOD), 1)
+    assert decision.verdict is Verdict.CONFIRMED
+    assert decision.reasons[1] == "repro: not counted, the machine was to blame: the disk is full (2 times)"
+    assert decision.rates[Variant.REPRO].infra == 2
+
+
+def test_several_endings_are_counted() -> None:
+    trials = repro(GOOD, GOOD) + repro(GOOD, observation=Observation(signal="SIGSEGV"))
+    expected = "CompilationError: No broadcast (2 of 3, the others in 1 other ways)"
+    assert expected in decide(trials + fixed(GOOD), 1).reasons[0]
+
+
+def test_a_failure_without_a_crash_is_told_by_its_figures() -> None:
+    figures = [{"fwd": 1.25e-7, "dq": 0.25, "x": 1}, {"fwd": 1.25e-7, "dq": 0.228, "x": math.nan}]
+    seen = [Observation(exit_status=0, figures=each) for each in figures]
+    trials = [*repro(GOOD, observation=seen[0]), *repro(GOOD, observation=seen[1]), *fixed(GOOD, GOOD)]
+    expected = "Reproduces in 2 of 2 runs: ran to its end, fwd=1.25e-07, dq=0.228 to 0.25, 1 more figure; the fix"
+    assert decide(trials, 2).reasons[0].startswith(expected)
+
+
+def test_skipped_names_every_environment() -> None:
+    decision = skipped(["upstream: no GPU", "current: no GPU"])
+    assert decision.verdict is Verdict.SKIPPED
+    assert decision.reasons[1:] == ("upstream: no GPU", "current: no GPU")
+
+
+observations = st.sampled_from([RAN, FAILED, BROKEN, Observation(signal="SIGABRT")])
+any_trials = st.lists(
+    st.builds(trial, st.sampled_from(Variant), st.sampled_from([GOOD, Outcome.OTHERWISE]), observations), max_size=10
+)
+infra_trials = st.lists(st.builds(trial, st.sampled_from(Variant), st.just(INFRA), observations), max_size=6)
+
+
+@given(any_trials, infra_trials, st.integers(1, 4), st.randoms())
+def test_infra_trials_never_change_a_verdict(
+    counted: list[Trial], spoiled: list[Trial], needed: int, mix: object
+) -> None:
+    mixed = counted + spoiled
+    mix.shuffle(mixed)  # type: ignore[attr-defined]
+    assert decide(mixed, needed).verdict is decide(counted, needed).verdict
+
+
+@given(infra_trials, st.integers(0, 4))
+def test_the_machine_alone_never_says_anything_about_a_case(spoiled: list[Trial], needed: int) -> None:
+    assert decide(spoiled, needed).verdict is Verdict.INCONCLUSIVE
+
+
+@given(any_trials, st.integers(1, 4), st.sampled_from(Variant), observations)
+def test_one_more_trial_that_went_otherwise_never_confirms(
+    trials: list[Trial], needed: int, variant: Variant, seen: Observation
+) -> None:
+    assert decide([*trials, trial(variant, Outcome.OTHERWISE, seen)], needed).verdict is not Verdict.CONFIRMED
+
+
+@given(any_trials, st.integers(1, 4))
+def test_confirmed_needs_enough_of_both(trials: list[Trial], needed: int) -> None:
+    decision = decide(trials, needed)
+    enough = all(rate.k == rate.n >= needed for rate in decision.rates.values())
+    assert (decision.verdict is Verdict.CONFIRMED) == enough
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_the_interval_holds_the_rate(k: int, more: int) -> None:
+    n = k + more
+    low, high = wilson(k, n)
+    assert 0 <= low <= (k / n if n else 0) <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"),
+    # where k is n the low end is n / (n + z * z); it is symmetric in k and n - k
+    [(3, 3, 0.438503, 1.0), (0, 3, 0.0, 0.561497), (5, 10, 0.236593, 0.763407), (0, 0, 0.0, 1.0)],
+)
+def test_wilson(k: int, n: int, low: float, high: float) -> None:
+    assert wilson(k, n) == pytest.approx((low, high), abs=1e-6)
+
+
+RACE = Terms(trials=40, rate=Bound.parse(">= 0.3"))
+MIXED = Terms(trials=10, differs=("out",), same=("out",), alpha=0.2)
+
+
+def measured(repro: str, fixed: str = "", asked: Terms = RACE) -> Decision:
+    return verdict.decide(synthetic.trials(repro, fixed), asked)
+
+
+def test_a_race_is_confirmed_with_its_rate_and_what_it_asks_of_the_fix() -> None:
+    decision = measured("GPPGP" * 4, "G" * 19)
+    asked_of_fixed = (
+        "asked of fixed: 19 clean runs; at a rate of 0.2188, the lower end of repro's 95 % interval, "
+        "so many come about by chance with probability 0.0092 (alpha 0.01)"
+    )
+    assert decision.verdict is Verdict.CONFIRMED
+    assert decision.reasons == (
+        "Reproduces in 8 of 20 runs (95 % interval 22 to 61 %): RuntimeError: off by two; the fix holds in 19 of 19.",
+        "asked of repro: a rate >= 0.3 in at most 40 runs",
+        asked_of_fixed,
+        "repro: exit status: as in the test (12 of 20)",
+    )
+    assert decision.demand == Demand(rate=">= 0.3", alpha=0.01, most=40, clean=19, allowed=200)
+    assert (decision.rates[Variant.REPRO].k, decision.rates[Variant.REPRO].n) == (8, 20)
+
+
+@pytest.mark.parametrize("fixed", ["P", "W", "G" * 18 + "P", "I" + "P", "G" * 30 + "P"])
+def test_one_failure_of_fixed_is_one_too_many(fixed: str) -> None:
+    assert measured("GPPGP" * 4, fixed).verdict is Verdict.FIX_FAILS
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "kind", "told"),
+    [
+        ("GPPGP" * 4, "G" * 18, Verdict.INCONCLUSIVE, "Too few runs count: 18 of fixed, where 19 are needed."),
+        ("GPPGP" * 4, "G" * 18 + "I", Verdict.INCONCLUSIVE, "18 of fixed, where 19 are needed; the machine spoiled 1."),
+        ("P" * 38 + "GG", "", Verdict.INCONCLUSIVE, "2 of 40 runs only (95 % interval 1 to 17 %): rarer than the decl"),
+        ("P" * 40, "", Verdict.NOT_REPRODUCED, "Does not reproduce: repro ran to its end in 40 of 40 runs."),
+        ("P" * 39 + "W", "", Verdict.WRONG_FAILURE, "Fails in another way than declared in 1 of 40 runs: ModuleNotFou"),
+        ("P" * 8, "", Verdict.INCONCLUSIVE, "Too few runs count: 8 of repro, where 9 are needed."),
+        ("P" * 8 + "I", "", Verdict.INCONCLUSIVE, "8 of repro, where 9 are needed; the machine spoiled 1."),
+        ("W", "", Verdict.INCONCLUSIVE, "Too few runs count: 1 of repro, where 9 are needed."),
+        ("P" * 9, "", Verdict.NOT_REPRODUCED, "Does not reproduce"),
+    ],
+)
+def test_the_other_verdicts_on_a_race(repro: str, fixed: str, kind: Verdict, told: str) -> None:
+    decision = measured(repro, fixed)
+    assert decision.verdict is kind
+    assert told in decision.reasons[0]
+
+
+def test_other_failures_do_not_spoil_a_race_that_shows_often_enough() -> None:
+    assert measured("GPWGP" * 4, "G" * 19).verdict is Verdict.CONFIRMED
+
+
+def test_a_fix_that_would_need_too_many_runs() -> None:
+    rare = Terms(trials=40, rate=Bound.parse(">= 0.1"), clean_trials=100)
+    decision = measured("P" * 39 + "G", "G" * 100, rare)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.reasons[0] == (
+        "Reproduces in 1 of 40 runs (95 % interval 0 to 13 %), so seldom that the fix would need 1038 clean runs; "
+        "the case allows 100."
+    )
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "kind", "told"),
+    [
+        (
+            "abcdef",
+            "aaaaaa",
+            Verdict.CONFIRMED,
+            "Reproduces in 6 runs: ran to its end, out has 6 values; the fix holds",
+        ),
+        ("abcdef", "aaaaab", Verdict.FIX_FAILS, "out has 6 values; out still has 2 values in 6 runs."),
+        ("abcdef", "aaaaa", Verdict.INCONCLUSIVE, "Too few runs count: 5 of fixed, where 6 are needed."),
+        ("abcdef", "aaaaaP", Verdict.FIX_FAILS, "the fix holds in 5 of 6 only."),
+        ("aaaaaaaaaa", "", Verdict.NOT_REPRODUCED, "Does not reproduce: out was the same in 10 of 10 runs."),
+        ("aaaaa", "", Verdict.INCONCLUSIVE, "Too few runs count: 5 of repro, where 10 are needed."),
+        ("aaaaaaaaaW", "", Verdict.WRONG_FAILURE, "in another way than declared in 1 of 10 runs: ModuleNotFoundError"),
+        ("PPPPPPPPPP", "", Verdict.NOT_REPRODUCED, "repro ran to its end in 10 of 10 runs."),
+    ],
+)
+def test_outputs_that_differ(repro: str, fixed: str, kind: Verdict, told: str) -> None:
+    decision = measured(repro, fixed, MIXED)
+    assert decision.verdict is kind
+    assert told in decision.reasons[0]
+
+
+def test_fixed_gets_no_fewer_trials_than_repro_needed() -> None:
+    assert clean_demanded(rates(synthetic.trials("abcdef" * 5), MIXED)[Variant.REPRO], MIXED) == 30
+
+
+def test_of_several_outputs_the_one_that_differs_least_counts() -> None:
+    both = Terms(trials=10, differs=("out", "x"), same=("out", "x"))
+    seen = [Observation(exit_status=0, digests={"out": f"a:0000000{at}", "x": "a:00000000"}) for at in range(4)]
+    trials = [trial for each in seen for trial in repro(GOOD, observation=each)]
+    assert rates(trials, both)[Variant.REPRO].k == 0
+
+
+def test_equal_outputs_of_one_run_show_nothing() -> None:
+    """Also of a case whose repro fails in another way than by outputs that differ."""
+    once = Terms(trials=1, same=("out",))
+    assert measured("G", "a", once).verdict is Verdict.INCONCLUSIVE
+    assert measured("G", "aa", once).verdict is Verdict.CONFIRMED
+    assert measured("G", "ab", once).verdict is Verdict.FIX_FAILS
+
+
+def test_the_headline_tells_the_figures_that_tell_repro_from_fixed() -> None:
+    bounds = {name: Bound.parse("> 0.2, < 0.3") for name in "abc"}
+    seen = Observation(exit_status=0, figures={"other": 1.0, "a": 0.25061, "b": 0.25, "c": 0.21})
+    trials = [*repro(GOOD, observation=seen), *fixed(GOOD)]
+    told = verdict.decide(trials, Terms(trials=1, telling=bounds)).reasons[0]
+    figures = "a=0.2506 (> 0.2, < 0.3), b=0.25 (> 0.2, < 0.3), 1 more figure"
+    assert told == f"Reproduces in 1 of 1 runs: ran to its end, {figures}; the fix holds in 1 of 1."
+
+
+def test_the_headline_tells_growth() -> None:
+    leak = Growth(series="device_bytes", per_step=Bound.parse("> 1e6"))
+    trials = [trial.model_copy(update={"growth": 2.5e6}) for trial in repro(GOOD, observation=RAN)]
+    told = verdict.decide(trials + fixed(GOOD), Terms(trials=1, growth=leak)).reasons[0]
+    assert "ran to its end, device_bytes grows by 2500000 per step (> 1e6); the fix" in told
+
+
+def test_rates_of_nothing() -> None:
+    assert {rate.n for rate in rates([], Terms(trials=1)).values()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("p", "alpha", "n"),
+    [
+        (0.5, 0.125, 3),
+        (0.1, 0.729, 3),
+        (0.3, 0.2401, 4),
+        (0.5, 0.05, 5),
+        (0.1, 0.05, 29),
+        (1.0, 0.05, 1),
+        (0.001, 0.01, 4603),
+    ],
+)
+def test_clean_trials_needed(p: float, alpha: float, n: int) -> None:
+    assert clean_trials_needed(p, alpha) == n
+
+
+@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
+def test_clean_trials_are_as_many_as_needed_and_no_more(p: float, alpha: float) -> None:
+    n = clean_trials_needed(p, alpha)
+    assert (1 - p) ** n <= alpha * (1 + 1e-9)
+    assert (1 - p) ** (n - 1) > alpha * (1 - 1e-9) or math.isclose(alpha, 1)
+
+
+@pytest.mark.parametrize(("p", "alpha"), [(0, 0.05), (1.1, 0.05), (0.5, 0), (0.5, 1), (math.nan, 0.05)])
+def test_clean_trials_of_an_impossible_rate(p: float, alpha: float) -> None:
+    with pytest.raises(ValueError, match="needs 0 < p <= 1"):
+        clean_trials_needed(p, alpha)
