@@ -106,10 +106,17 @@ class Instruments:
         )
 
     def probes(self, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[Probe]:
-        """What explains the verdict on these trials."""
+        """What explains the verdict on these trials. Ctrl-C ends the probes, and not what is known by then."""
+        found: list[Probe] = []
         if not self.plan.options.probes or not worth_probing(self.plan, trials):
-            return []
-        return list(self._probes(trials, [trial.instrument for trial in sanitized if trial.instrument]))
+            return found
+        try:
+            found.extend(self._probes(trials, [trial.instrument for trial in sanitized if trial.instrument]))
+        except KeyboardInterrupt:
+            self.console.say(
+                "interrupted while probing: the verdict stands, without the probes that were still to come"
+            )
+        return found
 
     def _probes(self, trials: Sequence[Trial], done: Sequence[Tool]) -> Iterator[Probe]:
         longest = max(trial.duration_s for trial in trials if trial.variant is Variant.REPRO)

@@ -132,6 +132,21 @@ class TestSanitizedTrials:
         assert "compute-sanitizer is not in this environment" in evidence.reasons[0]
         assert [request.wrapper for request in engine().requests if request.wrapper] == []
 
+    def test_ctrl_c_in_a_probe_ends_the_probes_and_keeps_the_verdict(self, checkout: Checkout) -> None:
+        on = engine(repro=[PLAIN], memcheck_repro=[FAULTY])
+
+        def interrupt(request: TrialRequest) -> None:
+            if "CUDA_LAUNCH_BLOCKING" in request.variables:
+                raise KeyboardInterrupt
+
+        on.before_trial = interrupt
+        said = io.StringIO()
+        evidence = run_case(written(checkout, manifest()), Options(environment="current"), on, PlainConsole(said))
+        assert isinstance(evidence, Evidence)
+        assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
+        assert [probe.probe for probe in evidence.probes] == ["sanitizer"]
+        assert "interrupted while probing: the verdict stands" in said.getvalue()
+
     def test_no_probes_leaves_what_the_verdict_needs(self, case: Case) -> None:
         on = engine(repro=[PLAIN], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
         evidence = go(case, on, probes=False)
