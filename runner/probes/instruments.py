@@ -114,7 +114,7 @@ class Instruments:
             found.extend(self._probes(trials, [trial.instrument for trial in sanitized if trial.instrument]))
         except KeyboardInterrupt:
             self.console.say(
-                "interrupted while probing: the verdict stands, without the probes that were still to come"
+                "interrupted while probing: the verdict stands, without the probes still to come"
             )
         return found
 
