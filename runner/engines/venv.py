@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any, Self
 
-from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
 from runner.devices import hardware
@@ -27,6 +26,7 @@ from runner.engines.forking import Nursery, Supervising, Unfit, Zygote
 from runner.engines.gpu_access import host_facts
 from runner.errors import EngineError, MachineError, UsageError
 from runner.evidence import GpuAccess
+from runner.locking import sole
 
 ISOLATION = (
     "weaker than a container: the host's files, its network and its other processes are within reach",
@@ -77,7 +77,7 @@ class VenvEngine:
         started = time.monotonic()
         key = hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
         directory = self._cache / "envs" / key[:16]
-        with _disk(self._cache), _sole(directory.with_suffix(".lock"), note):
+        with _disk(self._cache), _alone(directory, note):
             if not _is_complete(directory):
                 self._build(directory, recipe, note)
         python = directory / "bin" / "python"
@@ -167,19 +167,9 @@ def _disk(place: Path) -> Iterator[None]:
         raise MachineError(f"the disk is full: no room to write {error.filename or f'to {place}'}") from error
 
 
-@contextmanager
-def _sole(path: Path, note: Note) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        note("waiting for another run that builds the same environment")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def _alone(directory: Path, note: Note) -> AbstractContextManager[None]:
+    path = directory.with_suffix(".lock")
+    return sole(path, note, "waiting for another run that builds the same environment")
 
 
 def _is_complete(directory: Path) -> bool:

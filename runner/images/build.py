@@ -22,7 +22,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from platformdirs import user_cache_path, user_log_path
 
 from runner.case import known_images
@@ -34,6 +33,7 @@ from runner.evidence import ImageFacts
 from runner.images import bases
 from runner.images.bases import BOOTSTRAPPED, Base, Pin
 from runner.images.settings import BuildSettings, collect
+from runner.locking import sole
 from runner.text import one_line, plain
 
 Recipes = Mapping[str, Iterable[Recipe]]
@@ -202,17 +202,9 @@ def _current(identity: str, pin: Pin) -> bool:
 @contextmanager
 def _one_at_a_time(note: Note) -> Iterator[None]:
     """One build on this machine: two would make the common stages twice, and clearing up would hit the other's."""
-    path = user_cache_path(LABEL, ensure_exists=True) / "builds.lock"
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        note("waiting for another build on this machine to end")
-        lock.acquire()
-    try:
+    path = user_cache_path(LABEL) / "builds.lock"
+    with sole(path, note, "waiting for another build on this machine to end"):
         yield
-    finally:
-        lock.release()
 
 
 def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: Pin, note: Note) -> ImageFacts:
