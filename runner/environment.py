@@ -22,11 +22,10 @@ from typing import Any, NamedTuple
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
-from uv import find_uv_bin
 
 from runner.case import Case
 from runner.engines.base import Note
-from runner.engines.uv import last_words, settings
+from runner.engines.uv import last_words, program, settings
 from runner.errors import BuildError, EngineError
 from runner.evidence import Attestation, Variant
 from runner.manifest.model import pin
@@ -244,7 +243,7 @@ def _compile(source: Path, output: Path, python: str, *options: str) -> None:
         "--color=never",
     ]
     ended = subprocess.run(
-        [find_uv_bin(), "pip", "compile", source.name, "--output-file", output.name, *fixed, *options],
+        [program(), "pip", "compile", source.name, "--output-file", output.name, *fixed, *options],
         cwd=source.parent,
         env=_index_settings(os.environ),
         stdin=subprocess.DEVNULL,

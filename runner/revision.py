@@ -5,9 +5,17 @@ from pathlib import Path
 
 from runner import __version__
 
+PACKED = "REVISION"
+
 
 def describe(checkout: Path) -> str:
-    """Such as "0.1.0 (1a2b3c4d5e6f)", with "+changes" where the runner differs from that; elsewhere "0.1.0"."""
+    """Such as "0.1.0 (1a2b3c4d5e6f)", with "+changes" where the runner differs from that; elsewhere "0.1.0".
+
+    A bundle's runner has in a file what it was packed from, whichever checkout the bundle lies in.
+    """
+    packed = checkout / "runner" / PACKED
+    if packed.is_file():
+        return packed.read_text(encoding="utf-8").strip()
     revision = _git(checkout, "rev-parse", "--short=12", "HEAD")
     if not revision:
         return __version__

@@ -39,3 +39,8 @@ def test_elsewhere_the_version_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert describe(tmp_path) == __version__
     monkeypatch.setenv("PATH", "")
     assert describe(Path(__file__).parents[1]) == __version__
+
+
+def test_a_packed_runner_tells_what_it_was_packed_from(checkout: Path) -> None:
+    (checkout / "runner" / "REVISION").write_text("0.1.0 (1a2b3c4d5e6f+changes)\n")
+    assert describe(checkout) == "0.1.0 (1a2b3c4d5e6f+changes)"

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
 
-from uv import find_uv_bin
-
 from runner.engines.base import Note
 from runner.errors import BuildError, CasebookError, MachineError
 from runner.images.settings import pip_files, pip_options
@@ -31,6 +29,13 @@ _ALSO = {
 """Where uv does not look, and pip does."""
 _LISTED = {"UV_FIND_LINKS": ","}
 """What uv puts between several values, where it is not a space as it is for pip."""
+
+
+def program() -> str:
+    """Path of the uv that came with the runner."""
+    from uv import find_uv_bin  # noqa: PLC0415 a bundle with an image leaves uv out: nothing gets installed there
+
+    return find_uv_bin()
 
 
 def version() -> str:
@@ -67,7 +72,7 @@ def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
     with log.open("ab") as file:
         begun = file.tell()
         process = subprocess.Popen(
-            [find_uv_bin(), *arguments],
+            [program(), *arguments],
             env=settings(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
