@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import CasebookError
+from runner.files import write_whole
 from runner.probes.findings import Finding, Summary, Tool
 
 SCHEMA_VERSION = 1
@@ -371,11 +372,8 @@ class Evidence(Record):
         return [trial for trial in self.trials if trial.variant is variant]
 
     def write(self, path: Path) -> None:
-        """Write as JSON, whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        """Write as JSON, whole or not at all; it outlives a power cut from then on."""
+        write_whole(path, self.model_dump_json(indent=1) + "\n", sync=True)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -31,8 +31,8 @@ class Job(Record):
 
     @property
     def name(self) -> str:
-        """Such as "rwkv6-backward/current"."""
-        return f"{self.case}/{self.environment}"
+        """Such as "rwkv6-backward/current"; the case alone where its manifest is broken, so that nobody knows more."""
+        return f"{self.case}/{self.environment}" if self.environment else self.case
 
 
 class Settings(Record):
@@ -67,7 +67,11 @@ class Lost(Record):
 
 
 class Finished(Record):
-    """What came of one job. `reason` is one line for a person; `evidence` a path within the reports directory."""
+    """What came of one job. `reason` is one line for a person; `evidence` a path within the reports directory.
+
+    `stops`: the machine can't go on, as its disk is full or its engine gone. That is no end of the job: it is never
+    written to a run's record, and the job is tried again.
+    """
 
     job: Job
     end: End
@@ -82,6 +86,7 @@ class Finished(Record):
     lost: list[Lost] = Field(default_factory=list)
     started: datetime
     duration_s: float = 0.0
+    stops: bool = False
 
     @property
     def confirmed(self) -> bool:

@@ -12,7 +12,9 @@ OTHER = CASE.model_copy(update={"id": "other-case"})
 
 def files(directory: Path) -> dict[str, bytes]:
     return {
-        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*.[mj]*")
+        if path.is_file()
     }
 
 
