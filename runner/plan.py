@@ -116,7 +116,7 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     _check_gpus_are_there(options.gpus, found)
     reasons = []
     for name in [options.environment] if options.environment else case.manifest.environments:
-        reason = _why_not(case.environment(name), found, engine, options.gpus)
+        reason = why_not(case.environment(name), found, engine, options.gpus)
         if reason is None:
             return _plan(case, name, options, found)
         reasons.append(f"{name}: {reason}")
@@ -155,12 +155,13 @@ def _check_gpus_are_there(wanted: Sequence[int] | None, found: Sequence[hardware
             raise MachineError(f"--gpu {index}: no such GPU on this machine (there are: {listed})")
 
 
-def _why_not(
+def why_not(
     spec: EnvironmentSpec,
     found: Sequence[hardware.HostGpu] | None,
     engine: Engine,
     wanted: Sequence[int] | None,
 ) -> str | None:
+    """Why an environment can't run on these GPUs (None: nobody knows what there are), or on those wanted of them."""
     if spec.gpus == 0:
         return None
     if found is not None:

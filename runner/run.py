@@ -34,7 +34,8 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return plan
-    with xid.watch(plan.gpus if engine.local else ()) as faults, guarded(engine, plan.gpus, console.say) as guard:
+    looked_after = guarded(engine, plan.gpus, console.say, shared=plan.spec.share_gpu)
+    with xid.watch(plan.gpus if engine.local else ()) as faults, looked_after as guard:
         return _Run(plan, guard, console, faults).evidence()
 
 
@@ -73,7 +74,7 @@ class _Run:
 
     def _device_locks(self) -> AbstractContextManager[None]:
         if self.plan.gpus and self.engine.local:
-            return hardware.lock_gpus(self.plan.gpus, self.console.say)
+            return hardware.lock_gpus(self.plan.gpus, self.console.say, shared=self.plan.spec.share_gpu)
         return nullcontext()
 
     def _prepare(self) -> dict[Variant, Place]:

@@ -229,6 +229,11 @@ WRONG = [
     ("numpy==2.2.6", "a==1, A==2", "13: environments.current.requirements[1]: a is required twice; keep one"),
     ("[numpy==2.2.6]", "['a==1; python_version>\"3\"']", "13: environments.current.requirements[0]: 'a==1; python_v"),
     ("gpus: 1", "gpus: 0", "15: environments.current.compute_capability: asks for a GPU, but gpus is 0; set gpus: 1"),
+    (
+        "image: cpu",
+        "image: cpu\n    share_gpu: true",
+        "18: environments.interpreter.share_gpu: asks for a GPU, but gpus is 0; set gpus: 1 or leave it out",
+    ),
     # YAML's surprises
     (
         "grade: simulated",

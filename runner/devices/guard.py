@@ -93,14 +93,18 @@ class Guard:
     """Satisfies `runner.engines.base.Engine`. A trial on a GPU that is not fit is not run: that is the machine's fault.
 
     Run trials only inside the locks of `gpus`: what is then found on them are no trials of others. `faults` gives what
-    the kernel log got about them since the last call. `given_up` says why no more trials can be run.
+    the kernel log got about them since the last call. `given_up` says why no more trials can be run. Where the GPUs
+    are `shared`, trials of others may be on them at any time, and what processes and memory are there says nothing.
     """
 
-    def __init__(self, engine: Engine, gpus: Sequence[HostGpu], faults: xid.Faults, say: Note) -> None:
+    def __init__(
+        self, engine: Engine, gpus: Sequence[HostGpu], faults: xid.Faults, say: Note, *, shared: bool = False
+    ) -> None:
         self.name: EngineName = engine.name
         self.given_up: str | None = None
         self._engine, self._gpus, self._faults, self._say = engine, gpus, faults, say
         self._start: dict[str, GpuState] = {}
+        self._shared = shared
         self._told_shared: set[str] = set()
 
     @property
@@ -177,6 +181,8 @@ class Guard:
     def _health(self, gpu: HostGpu, xids: Sequence[Xid]) -> Health:
         """Against the least that was taken of it in this run: what a killed run left there at first goes away."""
         now = read(gpu.uuid)
+        if self._shared:
+            now = replace(now, processes=None, ours=frozenset(), used_bytes=None)
         before = self._start.setdefault(gpu.uuid, now)
         if now.used_bytes is not None and now.used_bytes < (before.used_bytes or 0):
             self._start[gpu.uuid] = now
@@ -184,10 +190,10 @@ class Guard:
 
 
 @contextmanager
-def guarded(engine: Engine, gpus: Sequence[int], say: Note) -> Iterator[Guard]:
+def guarded(engine: Engine, gpus: Sequence[int], say: Note, *, shared: bool = False) -> Iterator[Guard]:
     """The engine with its GPUs looked after, where they are this machine's."""
     if gpus and not engine.local:
         say("GPUs: not looked after between trials, since the engine is on another machine")
     own = gpus if engine.local else ()
     with xid.watch(own) as faults:
-        yield Guard(engine, [gpu for gpu in hardware.gpus() if gpu.index in own], faults, say)
+        yield Guard(engine, [gpu for gpu in hardware.gpus() if gpu.index in own], faults, say, shared=shared)

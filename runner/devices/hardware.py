@@ -1,6 +1,7 @@
 """GPUs of this host: what is there, whether it does for an environment, and one lock per device across processes."""
 
 import ctypes
+import fcntl
 import os
 import sys
 import time
@@ -139,8 +140,8 @@ def _counted(count: int) -> str:
 
 
 @contextmanager
-def lock_gpus(indices: Sequence[int], wait: Note) -> Iterator[None]:
-    """Hold these GPUs against every other runner on this host, of any user.
+def lock_gpus(indices: Sequence[int], wait: Note, *, shared: bool = False) -> Iterator[None]:
+    """Hold these GPUs against every other runner on this host, of any user; `shared` against those that do not share.
 
     `wait` is told who holds one that is not free yet.
     """
@@ -148,13 +149,31 @@ def lock_gpus(indices: Sequence[int], wait: Note) -> Iterator[None]:
     names = {uuids.get(index, f"index-{index}"): index for index in indices}
     with ExitStack() as held:
         for name in sorted(names):  # in one order everywhere, so that two runners never wait for each other
-            held.enter_context(_lock(lock_directory() / f"{name}.lock", f"GPU {names[name]}", wait))
+            held.enter_context(_lock(lock_directory() / f"{name}.lock", f"GPU {names[name]}", wait, shared=shared))
         yield
 
 
+class _SharedLock:
+    """On the file that FileLock locks, and by the same means, so that either waits for the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):
+            os.fchmod(self._file, 0o666)
+
+    def acquire(self, timeout: float) -> None:  # noqa: ARG002 as FileLock has it; this one never waits
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Timeout("held by one that does not share") from None
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
 @contextmanager
-def _lock(path: Path, what: str, wait: Note) -> Iterator[None]:
-    lock, holder = FileLock(path, mode=0o666), path.with_suffix(".holder")
+def _lock(path: Path, what: str, wait: Note, *, shared: bool = False) -> Iterator[None]:
+    lock, holder = _SharedLock(path) if shared else FileLock(path, mode=0o666), path.with_suffix(".holder")
     told = None
     while True:
         try:

@@ -394,6 +394,11 @@ class EnvironmentSpec(Model):
         "3.11", description="Python's minor version, in quotes: '3.11'."
     )
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
+    share_gpu: bool = Field(
+        default=False,
+        description="Trials need little of a GPU and no time of it is measured, so that other cases which say this too "
+        "may have the same GPU meanwhile.",
+    )
     compute_capability: Versions | None = Field(
         None, description="Range of compute capabilities the case can run on, such as '>=7.0,<10.0'."
     )

@@ -80,8 +80,9 @@ def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
 
 def _hardware(data: Mapping[str, Any]) -> Iterator[Breach]:
     for name, spec in _environments(data).items():
-        for key in ("compute_capability", "driver"):
-            if _dig(spec, key) is not None and spec.get("gpus", 0) == 0:
+        for key in ("compute_capability", "driver", "share_gpu"):
+            value = _dig(spec, key)
+            if value is not None and value is not False and spec.get("gpus", 0) == 0:
                 yield Breach(("environments", name, key), "asks for a GPU, but gpus is 0; set gpus: 1 or leave it out")
 
 

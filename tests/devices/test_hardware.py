@@ -234,6 +234,38 @@ def test_a_lock_is_given_back_after_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_is_shared_by_those_who_share_and_by_nobody_else() -> None:
+    told = threading.Event()
+    order: list[str] = []
+
+    def alone() -> None:
+        with lock_gpus([0], lambda _: told.set()):
+            order.append("alone")
+
+    with lock_gpus([0], print, shared=True):
+        with lock_gpus([0], pytest.fail, shared=True):
+            order.append("shared")
+        other = threading.Thread(target=alone)
+        other.start()
+        assert told.wait(60)
+        order.append("still shared")
+    other.join(60)
+    assert order == ["shared", "still shared", "alone"]
+
+
+def test_who_shares_waits_for_who_does_not(holder: "subprocess.Popen[str]") -> None:
+    notes: list[str] = []
+
+    def wait(text: str) -> None:
+        notes.append(text)
+        holder.kill()
+
+    with lock_gpus([0], wait, shared=True):
+        assert holder.wait(60)
+    assert notes[0].startswith(f"waiting for GPU 0: process {holder.pid} (")
+
+
+@pytest.mark.usefixtures("two_gpus")
 def test_locks_are_for_all_users_of_the_host(tmp_path: Path) -> None:
     with lock_gpus([0], print):
         directory = tmp_path / "casebook-gpus"

@@ -17,7 +17,7 @@ from runner.case import Case, find
 from runner.console import PlainConsole
 from runner.devices import aside, guard, hardware
 from runner.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
-from runner.engines.base import TrialRequest
+from runner.engines.base import Recipe, TrialRequest
 from runner.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
 from runner.plan import Options, Skipped
 from runner.probes import xid
@@ -213,6 +213,29 @@ def test_a_process_that_stays_ends_the_trials_but_breaks_no_gpu(case: Case, engi
     assert evidence.trials[-1].infra == "GPU 0: process 7 of an earlier trial still on it"
     assert len(engine.requests) == 1
     assert aside.why(H200.uuid) is None
+
+
+def test_on_a_shared_gpu_others_trials_and_memory_are_no_fault(
+    checkout: Checkout, engine: FakeEngine, driver: Driver, change: Callable[[str, str], str]
+) -> None:
+    path = checkout.write(change("gpus: 1", "gpus: 1\n    share_gpu: true"))
+    (path.parent / "locks").mkdir()
+    (path.parent / "locks" / "current.txt").write_text(LOCK)
+    driver.states = [IDLE, LEFT, LEAK, STRANGER]
+    evidence, said = go(find(checkout.root, "tiny", IMAGES), engine)
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert driver.waits == 0
+    assert "more taken" not in said
+
+
+def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> None:
+    driver.states = [GpuState(lost="it needs a reset")]
+    with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], print, shared=True) as on:
+        result = on.run(
+            on.prepare(Recipe(image="cpu", lock=""), print), TrialRequest(files={}, arguments=["repro.py"], gpus=[0])
+        )
+    assert "needs a reset" in (result.infra or "")
+    assert aside.why(H200.uuid)
 
 
 def test_what_a_killed_run_left_on_the_gpu_is_removed_first(
