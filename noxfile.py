@@ -82,9 +82,15 @@ def lint(session: nox.Session) -> None:
     session.run(python, "-m", "mypy", external=True)
 
 
+@nox.session(venv_backend="none", default=False)
+def new(session: nox.Session) -> None:
+    """Begin a case: -- CASE --from SCRIPT --issue URL."""
+    call(session, "runner", "new", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
-    """Check all manifests, scripts and locks (-- CASE ... for some)."""
+    """Check all manifests, scripts and locks (-- CASE ... to review some, with their trials)."""
     call(session, "runner", "check", *session.posargs)
 
 
