@@ -1,0 +1,254 @@
+"""The files of a new case as text, with marked blanks for what only its author knows. Pure."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.author.blanks import MARK, blank
+from runner.author.link import Report
+from runner.author.propose import Proposal
+from runner.evidence import Variant
+from runner.manifest.model import Failure
+
+SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
+SECTIONS: Mapping[str, str] = {
+    "What users saw": "the symptom in their words: what they ran, the message or numbers, since when",
+    "Why": "the mechanism, from cause to symptom, so that somebody who does not know the code can follow",
+    "The fix": "what changes between repro.py and fixed.py, and why that is right",
+    "The scripts": "what they do and print, what they need, how they differ from the code upstream",
+    "History": "dates with links: reported, introduced, fixed, released",
+    "What is established, and what is inferred": "what was run, where, with which numbers; and what is only thought",
+    "Is your failure this one?": "how a reader tells it from look-alikes",
+}
+"""The sections of a case's README, and what each has to say."""
+
+_HEADER = re.compile(r"(?m)^# /// script$\s(?:^#(?:| .*)$\s)+?^# ///$\n?")
+_FIRST_LINES = re.compile(r"\A(?:#!.*\n)?(?:#.*coding[:=].*\n)?")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*(?: [A-Za-z0-9_./+=-]+)*")
+_CONFIRM = blank("confirm")
+_NO_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """All that is known of a new case. `pins` are the shared requirements, `own` those of one variant.
+
+    `unknown` are sentences on requirements that could not be told. `script` is the text that both variants begin as.
+    """
+
+    id: str
+    script: str
+    image: str = "cpu"
+    gpus: int = 0
+    python: str = "3.11"
+    pins: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+    own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)
+    report: Report | None = None
+    proposal: Proposal = field(default_factory=Proposal)
+    proof: Proposal = field(default_factory=Proposal)
+    timeout_s: float = 120.0
+
+    @property
+    def release(self) -> bool:
+        return bool(self.own)
+
+
+EMPTY_SCRIPT = f'''\
+"""{blank("one line that says what fails, and when")}
+
+What to look for: {blank("what this prints or raises, and why that is wrong")}
+"""
+
+# {blank("the smallest script that shows the failure: let it raise, or print lines name=value")}
+'''
+
+
+def files(draft: Draft) -> dict[str, str]:
+    """Text by file name."""
+    return {
+        "case.yaml": manifest(draft),
+        "repro.py": script(draft, Variant.REPRO),
+        "fixed.py": script(draft, Variant.FIXED),
+        "README.md": readme(draft),
+    }
+
+
+def script(draft: Draft, variant: Variant) -> str:
+    """The script with the header that its variant's requirements ask for; in fixed.py, a blank for the fix."""
+    text = draft.script if draft.script.endswith("\n") else f"{draft.script}\n"
+    text = _HEADER.sub("", text, count=1).lstrip("\n")
+    first = _FIRST_LINES.match(text)
+    above = first[0] if first else ""
+    body = text[len(above) :].lstrip("\n")
+    todo = f"# {blank('put the fix here; nothing else may differ from repro.py')}\n"
+    lines = header([*draft.pins, *draft.own.get(variant, ())], draft.python)
+    if variant is Variant.FIXED and draft.script == EMPTY_SCRIPT:
+        return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
+    needs_fix = variant is Variant.FIXED and not draft.release
+    return f"{above}{lines}{todo if needs_fix else ''}{body}"
+
+
+def header(requirements: Sequence[str], python: str) -> str:
+    """Inline script metadata as PEP 723 has it."""
+    one_line = f"# dependencies = {json.dumps(list(requirements))}\n"
+    several = "".join(["# dependencies = [\n", *(f"#   {json.dumps(each)},\n" for each in requirements), "# ]\n"])
+    listed = one_line if len(one_line) <= 120 else several
+    return f'# /// script\n# requires-python = "=={python}.*"\n{listed}# ///\n'
+
+
+def without_header(text: str) -> str:
+    return _HEADER.sub("", text, count=1)
+
+
+# case.yaml
+
+
+def manifest(draft: Draft) -> str:
+    return "\n".join([SCHEMA_LINE, *_lines(draft)]) + "\n"
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    yield f"id: {draft.id}"
+    yield from _title(draft)
+    yield from _failure(draft)
+    yield from _upstream(draft)
+    if draft.release:
+        yield "provenance: release"
+    else:
+        yield f"provenance: distilled  # {_CONFIRM}: distilled (your own minimal code), or release (two versions)"
+    yield from _environment(draft)
+    for variant, proposal, expect in (
+        (Variant.REPRO, draft.proposal, draft.proposal.repro),
+        (
+            Variant.FIXED,
+            draft.proof if draft.proof.fixed else draft.proposal,
+            draft.proof.fixed or draft.proposal.fixed,
+        ),
+    ):
+        yield f"{variant}:"
+        if draft.own.get(variant):
+            yield f"  requirements: {_flow(draft.own[variant])}"
+        yield from _expectation(variant, proposal, expect)
+    yield f"timeout: {draft.timeout_s:.0f}s"
+
+
+def _title(draft: Draft) -> Iterator[str]:
+    said = _docstring(draft.script)
+    if said:
+        yield f"title: {scalar(said)}  # {_CONFIRM}: one line that says what fails, and when"
+    else:
+        yield f"title: {scalar(blank('one line that says what fails, and when'))}"
+
+
+def _docstring(text: str) -> str:
+    """The first line of the script's docstring, unless that is a blank."""
+    try:
+        said = ast.get_docstring(ast.parse(text)) or ""
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    line = said.strip().partition("\n")[0].strip().rstrip(".")
+    return "" if MARK in line else line
+
+
+def _failure(draft: Draft) -> Iterator[str]:
+    kinds = ", ".join(Failure)
+    if draft.proposal.failure:
+        yield f"failure: {draft.proposal.failure}  # {_CONFIRM}; the kinds are: {kinds}"
+    else:
+        yield f"failure: {Failure.EXCEPTION}  # {blank(f'which kind? {kinds}')}"
+
+
+def _upstream(draft: Draft) -> Iterator[str]:
+    yield "upstream:"
+    if draft.report:
+        yield f"  project: {draft.report.project}"
+        yield f"  issue: {draft.report.url}"
+    else:
+        yield f"  project: {scalar(blank('owner/name'))}"
+        yield f"  # {blank('issue: the link to the report; remove this line if there is none')}"
+    if draft.release:
+        yield "  status: fixed"
+        yield f"  fixed: {scalar(', '.join(draft.own[Variant.FIXED]))}  # {_CONFIRM}: the first version or the commit"
+    else:
+        yield f"  status: open  # {blank('open, or fixed: then add the line fixed: with the commit or version')}"
+
+
+def _environment(draft: Draft) -> Iterator[str]:
+    yield "environments:"
+    yield "  current:"
+    yield f"    image: {draft.image}"
+    yield from (f"    # {blank(each)}" for each in draft.unknown)
+    yield f"    requirements: {_flow(draft.pins)}"
+    if draft.gpus:
+        yield f"    gpus: {draft.gpus}"
+        yield f"    # {blank('compute_capability: the range it fails on, as >=8.0; remove this line if that is any')}"
+
+
+def _expectation(variant: Variant, proposal: Proposal, expect: Mapping[str, Any]) -> Iterator[str]:
+    if not expect:
+        yield "  expect:"
+        yield f"    message: {scalar(_UNSEEN[variant])}"
+        return
+    yield f"  # {_CONFIRM}, and remove this line. {_BASIS[variant]}: {_printable(proposal.seen)}"
+    yield "  expect:"
+    for key, value in expect.items():
+        if isinstance(value, Mapping):
+            yield f"    {key}: {{{', '.join(f'{name}: {scalar(str(each))}' for name, each in value.items())}}}"
+        else:
+            yield f"    {key}: {value if isinstance(value, int) else scalar(str(value))}"
+
+
+_UNSEEN = {
+    Variant.REPRO: blank("what shows the failure: exception, message, cuda_error, signal, hang or figures"),
+    Variant.FIXED: blank("what proves that the check ran and passed: better figures with bounds than a message"),
+}
+_BASIS = {Variant.REPRO: "One trial showed", Variant.FIXED: "After a trial that showed"}
+
+
+def _flow(values: Sequence[str]) -> str:
+    return f"[{', '.join(scalar(each) if '[' in each else each for each in values)}]"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def scalar(text: str) -> str:
+    """One line of text as YAML: bare where that is safe, otherwise in single quotes, or double ones if it must be."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _NO_WORDS:
+        return text
+    if text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    return '"' + "".join(_double(character) for character in text) + '"'
+
+
+def _double(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+# README.md
+
+
+def readme(draft: Draft) -> str:
+    title = _docstring(draft.script) or blank("the title, as in case.yaml")
+    parts = [f"# {title}\n"]
+    for section, what in SECTIONS.items():
+        parts.append(f"## {section}\n{_known(draft, section)}{blank(what)}\n")
+    return "\n".join(parts)
+
+
+def _known(draft: Draft, section: str) -> str:
+    if section == "What users saw" and draft.proposal.seen:
+        return f"    {draft.proposal.seen}\n\n"
+    if section == "History":
+        link = f"[{draft.report.project} {draft.report.number}]({draft.report.url})" if draft.report else ""
+        return f"| when | what |\n|---|---|\n| DATE | {link or 'the report'} |\n\n"
+    if section == "The fix" and draft.release:
+        return f"Upstream's: `{', '.join(draft.own[Variant.FIXED])}` has it.\n\n"
+    return ""

@@ -1,0 +1,78 @@
+"""Tells, as one line of JSON on stdout, what a Python has installed and which distributions give each top-level module.
+
+A script for somebody's own interpreter: it stands alone, with Python 3.8's standard library and nothing else. The
+modules to look up are its arguments, dotted where that tells namespace packages apart: google.protobuf.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import sys
+from importlib import metadata
+
+
+def top_levels(distribution: metadata.Distribution) -> set[str]:
+    """The names that the distribution can be imported by."""
+    told = (distribution.read_text("top_level.txt") or "").split()
+    if told:
+        return set(told)
+    names = {str(path).split("/")[0] for path in distribution.files or ()}
+    return {re.split(r"\.(?:py|so|pyd|cpython-|abi3)", name)[0] for name in names if not name.startswith((".", "_"))}
+
+
+def holds(distribution: metadata.Distribution, module: str) -> bool:
+    """Whether one of its files is that module, or lies in that package."""
+    place = module.replace(".", "/")
+    return any(re.match(rf"{re.escape(place)}(?:/|\.)", str(path)) for path in distribution.files or ())
+
+
+def from_elsewhere(distribution: metadata.Distribution) -> str | None:
+    """Why the index may not have what is installed: an editable checkout, a directory, a repository."""
+    try:
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    except ValueError:
+        return None
+    if origin.get("dir_info", {}).get("editable"):
+        return "an editable checkout"
+    if "dir_info" in origin:
+        return "a local directory"
+    return "a repository" if "vcs_info" in origin else None
+
+
+def tell(modules: list[str]) -> dict[str, object]:
+    tops = {module.split(".")[0] for module in modules}
+    found: dict[str, list[metadata.Distribution]] = {top: [] for top in tops}
+    versions: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if not name or name.lower() in versions:
+            continue  # what comes first on the path is what gets imported
+        versions[name.lower()] = distribution.version
+        for top in tops & top_levels(distribution):
+            found[top].append(distribution)
+    return {
+        "python": platform.python_version(),
+        "standard": sorted(getattr(sys, "stdlib_module_names", ())),
+        "versions": versions,
+        "modules": {module: [facts(each) for each in givers(module, found)] for module in modules},
+    }
+
+
+def givers(module: str, found: dict[str, list[metadata.Distribution]]) -> list[metadata.Distribution]:
+    """The distributions that give a module; where several share its top-level name, those that have its files."""
+    candidates = found[module.split(".", maxsplit=1)[0]]
+    return candidates if len(candidates) < 2 else [each for each in candidates if holds(each, module)] or candidates
+
+
+def facts(distribution: metadata.Distribution) -> dict[str, object]:
+    return {
+        "name": distribution.metadata["Name"],
+        "version": distribution.version,
+        "elsewhere": from_elsewhere(distribution),
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(tell(sys.argv[1:])) + "\n")

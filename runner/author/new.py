@@ -1,0 +1,274 @@
+"""A new case: its directory, with what can be told from a script and a trial of it, and marked blanks for the rest."""
+
+import ast
+import math
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from runner.author import link
+from runner.author.draft import EMPTY_SCRIPT, Draft, files, script
+from runner.author.imports import Requirements, active_python, ask, imports, relative, required
+from runner.author.propose import Proposal, proof, propose
+from runner.case import known_images
+from runner.check import MAX_SCRIPT_BYTES
+from runner.environment import lock_text, script_header
+from runner.errors import UsageError
+from runner.evidence import Variant
+from runner.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
+
+Say = Callable[[str], None]
+
+LONGEST_ID = 80
+LEAST_TIMEOUT_S = 120.0
+_CUDA_13_FROM = Version("2.11")
+"""The first release of PyTorch whose packages on the index are those for CUDA 13."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command line asks for. `buggy` and `fixed` are the two pins of a release case."""
+
+    id: str
+    source: Path | None = None
+    issue: str | None = None
+    engine: str | None = None
+    trial: bool = True
+    python: Path | None = None
+    buggy: Sequence[str] = ()
+    fixed: Sequence[str] = ()
+    timeout_s: float = LEAST_TIMEOUT_S
+
+
+@dataclass(frozen=True)
+class Written:
+    """The new directory, and lines for the author: what was seen, and what is odd."""
+
+    directory: Path
+    notes: Sequence[str]
+
+
+def new(root: Path, wanted: Wanted, say: Say) -> Written:
+    """Write cases/<id>/, whole or not at all. Raises UsageError, and BuildError where a lock can't be made."""
+    directory = _directory(root, wanted.id)
+    own = _own(wanted)
+    report = link.parse(wanted.issue) if wanted.issue else None
+    text = _source(wanted.source) if wanted.source else EMPTY_SCRIPT
+    python = _python(wanted) if wanted.source else None
+    notes: list[str] = []
+    told = _requirements(text, wanted.source, python, notes)
+    pins = [each for each in told.pinned if _name(each) not in {_name(each) for pins in own.values() for each in pins}]
+    gpus = _gpus(text, notes)
+    draft = Draft(
+        id=wanted.id,
+        script=text,
+        image=_image(gpus, [*pins, *own.get(Variant.REPRO, ())], known_images(root)),
+        gpus=gpus,
+        pins=pins,
+        unknown=[each for each in told.blanks if not any(_name(pin) in each for pins in own.values() for pin in pins)],
+        own=own,
+        report=report,
+    )
+    locks: dict[str, str] = {}
+    if wanted.source and wanted.trial:
+        draft, locks = _tried(root, wanted, draft, python, notes, say)
+    _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
+    return Written(directory, notes)
+
+
+def _directory(root: Path, name: str) -> Path:
+    if not re.fullmatch(NAME_PATTERN, name) or len(name) > LONGEST_ID:
+        raise UsageError(f"{name!r} {PATTERN_WORDS[NAME_PATTERN]}, and of {LONGEST_ID} characters at most")
+    directory = root / "cases" / name
+    if directory.exists() or directory.is_symlink():
+        raise UsageError(
+            f"cases/{name} is there already; choose another id, or work on that one: nox -s check -- {name}"
+        )
+    return directory
+
+
+def _own(wanted: Wanted) -> dict[Variant, list[str]]:
+    if bool(wanted.buggy) != bool(wanted.fixed):
+        raise UsageError("--buggy and --fixed belong together: the two releases that the scripts are run with")
+    found = {}
+    for variant, option, pins in ((Variant.REPRO, "--buggy", wanted.buggy), (Variant.FIXED, "--fixed", wanted.fixed)):
+        try:
+            found[variant] = [pin(each) for each in pins]
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from None
+    if found[Variant.REPRO] and found[Variant.REPRO] == found[Variant.FIXED]:
+        raise UsageError("--buggy and --fixed are the same; a release case needs two versions")
+    return found if wanted.buggy else {}
+
+
+def _source(path: Path) -> str:
+    """The script's text. Raises UsageError where it is no script."""
+    try:
+        content = path.read_bytes()
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        with warnings.catch_warnings(action="ignore"):
+            compile(text, str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not UTF-8; save it as UTF-8") from None
+    except SyntaxError as error:
+        raise UsageError(f"{path}:{error.lineno or 1}: is not Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path}: can't be read as Python: {error}") from None
+    if len(content) > MAX_SCRIPT_BYTES:
+        raise UsageError(f"{path}: is {len(content)} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
+    return text
+
+
+def _python(wanted: Wanted) -> Path | None:
+    python = wanted.python or active_python()
+    if wanted.python and not wanted.python.is_file():
+        raise UsageError(f"--python {wanted.python}: there is no such file")
+    return python
+
+
+def _requirements(text: str, source: Path | None, python: Path | None, notes: list[str]) -> Requirements:
+    if source is None:
+        return Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
+    with warnings.catch_warnings(action="ignore"):
+        tree = ast.parse(text)
+    found = imports(tree)
+    beside = _beside(source)
+    if relative(tree):
+        notes.append("the script imports relatively (from . import ...), and a case's script stands alone")
+    declared = _declared(text, source)
+    if not python:
+        notes.append("no Python is active, so nothing could be asked for installed versions; name one with --python")
+    told = ask(python, [*found.needed, *found.optional]) if python else {}
+    result = required(found, beside, declared, told)
+    notes += result.notes
+    if result.python and result.python != "3.11":
+        notes.append(
+            f"versions are those of Python {result.python} here; the case asks for 3.11, which the images have"
+        )
+    return result
+
+
+def _beside(source: Path) -> list[str]:
+    own = source.resolve()
+    around = [path for path in own.parent.iterdir() if path != own]
+    modules = [path.stem for path in around if path.suffix == ".py"]
+    return modules + [path.name for path in around if (path / "__init__.py").is_file()]
+
+
+def _declared(text: str, source: Path) -> list[str]:
+    try:
+        header = script_header(text)
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from None
+    return header.requirements if header else []
+
+
+def _name(requirement: str) -> str:
+    return requirement.partition("==")[0].partition("[")[0]
+
+
+def _gpus(text: str, notes: list[str]) -> int:
+    """How many GPUs the script seems to need."""
+    if re.search(r"""['"]nccl['"]""", text):
+        return 2
+    if not re.search(
+        r"""['"]cuda(?::\d+)?['"]|\.cuda\(|torch\.cuda\.|^\s*(?:import|from) triton\b""", text, re.MULTILINE
+    ):
+        return 0
+    if "cuda.is_available" in text:
+        notes.append(
+            "the script takes a GPU only if there is one, so the case asks for none; if the bug needs it: gpus: 1"
+        )
+        return 0
+    return 1
+
+
+def _image(gpus: int, pins: Sequence[str], known: Sequence[str]) -> str:
+    torch = next((each.split("==")[1] for each in pins if _name(each) == "torch"), None)
+    try:
+        newer = torch is None or Version(torch) >= _CUDA_13_FROM
+    except InvalidVersion:
+        newer = True
+    chosen = "cpu" if not gpus else "cuda13" if newer else "cuda12"
+    return chosen if chosen in known or not known else known[0]
+
+
+# The trial
+
+
+def _tried(  # noqa: PLR0917
+    root: Path, wanted: Wanted, draft: Draft, python: Path | None, notes: list[str], say: Say
+) -> tuple[Draft, dict[str, str]]:
+    """The draft with what a trial proposes, and the locks that were made for it."""
+    if wanted.engine:
+        return _tried_locked(root, wanted, draft, notes, say)
+    if python is None:
+        return draft, {}
+    from runner.author import trial  # noqa: PLC0415 what runs trials takes its time to import
+
+    assert wanted.source
+    say(f"one trial of {wanted.source.name} with {python} ...")
+    text = script(draft, Variant.REPRO)
+    result = trial.in_active(python, Path("repro.py"), text, gpus=draft.gpus, timeout_s=wanted.timeout_s, note=say)
+    return _with(draft, propose(result, wanted.source.name), result.duration_s, notes), {}
+
+
+def _tried_locked(root: Path, wanted: Wanted, draft: Draft, notes: list[str], say: Say) -> tuple[Draft, dict[str, str]]:
+    from runner.author import trial  # noqa: PLC0415
+    from runner.engines.base import Recipe  # noqa: PLC0415
+    from runner.engines.choose import choose  # noqa: PLC0415
+
+    if draft.unknown:
+        raise UsageError(f"nothing can be locked while a requirement is unknown: {draft.unknown[0]}")
+    locks: dict[str, str] = {}
+    names = {variant.value + ".py": script(draft, variant) for variant in Variant}
+    with choose(wanted.engine, root, say) as engine:
+        for variant in Variant if draft.release else (Variant.REPRO,):
+            lock = f"current.{variant}.txt" if draft.release else "current.txt"
+            say(f"locking {lock} ...")
+            locks[lock] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, say)
+            say(f"one trial of {variant} ({engine.version}) ...")
+            recipe = Recipe(image=draft.image, lock=locks[lock], python=draft.python)
+            name = f"{variant}.py"
+            scripts = {name: names[name]}
+            result = trial.in_locked(
+                engine, recipe, scripts, gpus=draft.gpus, timeout_s=wanted.timeout_s, note=lambda _: None
+            )
+            if variant is Variant.REPRO:
+                draft = _with(draft, propose(result, name), result.duration_s, notes)
+            else:
+                passed = proof(result, name)
+                notes += [f"fixed: {passed.seen}", *passed.remarks]
+                draft = replace(draft, proof=passed)
+    return draft, locks
+
+
+def _with(draft: Draft, proposal: Proposal, duration_s: float, notes: list[str]) -> Draft:
+    notes += [f"repro: {proposal.seen} ({duration_s:.1f} s)", *proposal.remarks]
+    enough = max(LEAST_TIMEOUT_S, math.ceil(duration_s * 4 / 60) * 60)
+    return replace(draft, proposal=proposal, timeout_s=enough)
+
+
+# Writing
+
+
+def _write(directory: Path, texts: dict[str, str]) -> None:
+    """Whole or not at all."""
+    partial = directory.with_name(f".{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        for name, text in texts.items():
+            path = partial / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        partial.rename(directory)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

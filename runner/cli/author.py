@@ -1,0 +1,71 @@
+"""Writing a case: new, and check as its reviewer."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.cli.base import app, ends_in_one_line, root, seconds, shown
+
+
+@app.command()
+@ends_in_one_line
+def new(
+    case: Annotated[str, typer.Argument(help="The new case's id: the name of its directory in cases/.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="SCRIPT", help="A script that shows the failure.")
+    ] = None,
+    issue: Annotated[
+        str | None, typer.Option(help="Link to the report: an issue, pull request or discussion on GitHub.")
+    ] = None,
+    buggy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME==VERSION", help="A release case: the version that has the bug. Needs --fixed."),
+    ] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option(metavar="NAME==VERSION", help="A release case: the version that has it no more.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Lock the requirements and try the script there: docker or venv. Without it: as it is here."),
+    ] = None,
+    trial: Annotated[
+        bool, typer.Option("--trial/--no-trial", help="Whether to run the script once and propose what it showed.")
+    ] = True,
+    python: Annotated[
+        Path | None,
+        typer.Option(help="The Python that has the script's packages. Without it: the active environment's."),
+    ] = None,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="For the trial: 90s, 2m.")] = "120s",
+) -> None:
+    """Begin a case: write its directory, with all that a script and one trial of it tell, and marked blanks.
+
+    Requirements come from the script's imports, pinned to what is installed where you run it.
+    """
+    from runner.author.new import Wanted, new
+    from runner.check import check_all
+    from runner.console import console
+
+    out, top = console(sys.stdout), root()
+    wanted = Wanted(
+        id=case,
+        source=source,
+        issue=issue,
+        engine=engine,
+        trial=trial,
+        python=python,
+        buggy=buggy or (),
+        fixed=fixed or (),
+        timeout_s=seconds(timeout),
+    )
+    written = new(top, wanted, out.say)
+    out.say(f"wrote {shown(written.directory)}/: case.yaml, repro.py, fixed.py, README.md")
+    for note in written.notes:
+        out.say(f"  {note}")
+    problems = [each for each in check_all(top, [case]).problems if "/locks/" not in each.path]
+    if problems:
+        out.say("to be filled in or confirmed (nox -s check -- --static " + case + " names what is left):")
+    for problem in problems:
+        out.say(f"  {problem}")
+    out.say(f"then: nox -s lock -- {case} && nox -s check -- {case}")
