@@ -355,6 +355,8 @@ class Evidence(Record):
     """The exact command that does it again."""
     runner: str
     """Version of the runner, with the git revision where there is one."""
+    semantics: int = 0
+    """`runner.revision.SEMANTICS` of that runner; 0 where it did not say so yet."""
 
     @property
     def device(self) -> str:

@@ -26,7 +26,7 @@ from runner.judging.expectation import lines
 from runner.judging.sanitized import settled, signature
 from runner.judging.verdict import decide
 from runner.plan import Plan
-from runner.revision import describe
+from runner.revision import SEMANTICS, describe
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ def evidence(record: Record, engine: Engine) -> Evidence:
         durations=record.durations,
         command=plan.command(engine.name),
         runner=describe(Path(__file__).parents[1]),
+        semantics=SEMANTICS,
     )
 
 

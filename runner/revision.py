@@ -1,4 +1,4 @@
-"""Which runner this is: its version and, in a checkout, the git revision."""
+"""Which runner this is: its version, the git revision in a checkout, and what its verdicts mean."""
 
 import subprocess
 from pathlib import Path
@@ -6,6 +6,15 @@ from pathlib import Path
 from runner import __version__
 
 PACKED = "REVISION"
+
+SEMANTICS = 1
+"""The version of what a verdict means: evidence made under another one is not reused.
+
+A constant, and not a digest of the code: most changes to the code that judges trials change no verdict (words, speed,
+one more kind of failure told apart), and all evidence on all GPUs would have to be made again for each. Who changes
+that code decides, and can't forget to: tests/corpus/test_reuse.py fails until the change is looked at. Raise it where
+a trial of old could get another outcome today, or a case another verdict.
+"""
 
 
 def describe(checkout: Path) -> str:

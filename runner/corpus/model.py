@@ -14,7 +14,8 @@ class Job(Record):
     """One case in one environment, and what it needs of a machine.
 
     `shared`: it declares that others which declare it too may have the same GPU meanwhile. `expected_s` is how long it
-    took last time, None where nobody knows. `environment_key` tells equal environments (image, lock, Python).
+    took last time, None where nobody knows. `environment_key` tells equal environments (image, lock, Python). `because`
+    says why no evidence of it could be reused.
     """
 
     case: str
@@ -28,6 +29,7 @@ class Job(Record):
     compute_capability: str | None = None
     expected_s: float | None = None
     environment_key: str = ""
+    because: str = ""
 
     @property
     def name(self) -> str:

@@ -39,7 +39,7 @@ from runner.text import one_line, plain
 Recipes = Mapping[str, Iterable[Recipe]]
 """What the cases need: case id -> the recipes of its environments."""
 
-__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "refresh_bases", "remove_unused", "usage"]
+__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "reference", "refresh_bases", "remove_unused", "usage"]
 
 PYTHON = "3.11"
 """Debian bookworm's, and so the only one the images have."""
@@ -165,6 +165,13 @@ def build_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], note:
 def refresh_bases(root: Path, note: Note) -> Pin:
     """Pin the base that the registry has today. Raises EngineError where none answers."""
     return bases.refresh(root / "images", note)
+
+
+def reference(root: Path, recipe: Recipe, base: str) -> str | None:
+    """The name that the recipe's image has today on the base of this identity; None for a base no longer in use."""
+    if not _current(base, bases.read_pin(root / "images")):
+        return None
+    return plan(root, recipe, Base(base, base)).reference
 
 
 def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:

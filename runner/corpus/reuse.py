@@ -1,0 +1,184 @@
+"""May evidence that is there stand in for a run? Only where a run would do the same again, and it is young enough.
+
+The same: the case (manifest, scripts, locks), the environment (image or lock), how it is run (engine, trials, time,
+probes), what verdicts mean (`runner.revision.SEMANTICS`), and the hardware.
+"""
+
+import hashlib
+import platform
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from runner.case import Case, find, known_images
+from runner.console import one_line
+from runner.corpus.model import End, Finished, Job, Settings
+from runner.corpus.work import REASON_LIMIT, facts, options_of
+from runner.engines.base import EngineName, Limits, Recipe
+from runner.errors import CasebookError
+from runner.evidence import Evidence, Gpu, Variant, Verdict, load, slug
+from runner.plan import Plan, recipe
+from runner.record import digest
+from runner.report.words import instant, utc
+from runner.revision import SEMANTICS
+
+NONE_YET = "no evidence yet"
+
+
+class Device(NamedTuple):
+    """A GPU that the run may use. An empty driver is one that nobody knows."""
+
+    name: str
+    compute_capability: str
+    driver: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """What a run of today has: `image` names what it would run a recipe in, given the base that the evidence stands on.
+
+    `machine` is the processor's architecture, such as x86_64.
+    """
+
+    devices: Collection[Device] = ()
+    image: Callable[[Recipe, str], str | None] = lambda _recipe, _base: None
+    machine: str = platform.machine()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the evidence of a job would look like if it were made now. `locks`: file name -> sha256 of its text."""
+
+    digest: str
+    locks: Mapping[str, str]
+    recipe: Recipe
+    gpus: int
+    command: Callable[[EngineName], str]
+    engine: str | None
+
+
+def reuse(
+    jobs: Sequence[Job], settings: Settings, here: Here, now: datetime, max_age_s: float
+) -> Iterator[Job | Finished]:
+    """For each job its end, where evidence can be reused, or else the job with the reason why not in `because`."""
+    root, reports = Path(settings.root), Path(settings.reports)
+    images = known_images(root)
+    for job in jobs:
+        if max_age_s <= 0:
+            yield job.model_copy(update={"because": "all are to be run again"})
+            continue
+        try:
+            wanted = _wanted(find(root, job.case, images), job.environment, settings)
+            yield _one(job, reports, partial(why_not, wanted=wanted, here=here, now=now, max_age_s=max_age_s))
+        except (CasebookError, OSError):
+            yield job  # the run will say what is wrong with it
+
+
+def _one(job: Job, reports: Path, judge: Callable[[Evidence], str | None]) -> Job | Finished:
+    reasons: list[tuple[datetime, str]] = []
+    for path, evidence in _there(reports, job):
+        reason = judge(evidence)
+        if reason is None:
+            return _reused(job, evidence, path.relative_to(reports).as_posix())
+        reasons.append((utc(evidence.started), reason))
+    return job.model_copy(update={"because": max(reasons)[1] if reasons else NONE_YET})
+
+
+def why_not(evidence: Evidence, wanted: Wanted, here: Here, now: datetime, max_age_s: float) -> str | None:  # noqa: PLR0911
+    """Why this evidence can't stand in for a run; None if it can. Pure."""
+    if evidence.verdict is not Verdict.CONFIRMED:
+        return f"it was {evidence.verdict}"
+    if evidence.semantics != SEMANTICS:
+        return "verdicts mean something else since"
+    if evidence.case.digest != wanted.digest:
+        return "the case changed"
+    if evidence.environment.locks != wanted.locks:
+        return "the lock changed"
+    engine = EngineName(evidence.engine.name)
+    if wanted.engine not in {None, engine}:
+        return f"it ran on the {engine} engine"
+    if evidence.command != wanted.command(engine):
+        return "it ran with other options"
+    if reason := _image_changed(evidence, wanted, here) or _hardware_changed(evidence, wanted, here):
+        return reason
+    return _age(utc(evidence.started), now, max_age_s)
+
+
+def _image_changed(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:
+    image = evidence.engine.image
+    if image is None:
+        return None
+    now = here.image(wanted.recipe, image.base or "")
+    return None if now in {image.name, image.id} else "the image changed"
+
+
+def _hardware_changed(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:
+    attested = evidence.environment.attestation
+    if attested is None:
+        return "nothing looked at what it ran on"
+    if here.machine not in attested.platform.split("-"):
+        return "it ran on another kind of processor"
+    if not wanted.gpus:
+        return None
+    if len(attested.gpus) < wanted.gpus or not all(_is_here(gpu, here.devices) for gpu in attested.gpus):
+        return "it ran on another GPU or driver"
+    return None
+
+
+def _is_here(gpu: Gpu, devices: Collection[Device]) -> bool:
+    return any(
+        (device.name, device.compute_capability) == (gpu.name, gpu.compute_capability)
+        and device.driver in {"", gpu.driver}
+        for device in devices
+    )
+
+
+def _age(started: datetime, now: datetime, max_age_s: float) -> str | None:
+    """A clock that jumped says nothing about age."""
+    age_s = (now - started).total_seconds()
+    if age_s < 0:
+        return "its date lies in the future"
+    return f"it is older than {_duration(max_age_s)}" if age_s >= max_age_s else None
+
+
+def _duration(seconds: float) -> str:
+    for name, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return f"{seconds / length:g} {name}{'s' * (seconds != length)}"
+    return f"{seconds:g} s"
+
+
+def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
+    options = options_of(settings, environment)
+    plan = Plan(case=case, environment=environment, gpus=(), trials=1, limits=Limits(), options=options)
+    recipes = {variant: recipe(case, environment, variant, settings.image) for variant in Variant}
+    return Wanted(
+        digest=digest(case),
+        locks={
+            case.lock_path(environment, variant).name: hashlib.sha256(each.lock.encode()).hexdigest()
+            for variant, each in recipes.items()
+        },
+        recipe=recipes[Variant.REPRO],
+        gpus=case.environment(environment).gpus,
+        command=plan.command,
+        engine=settings.engine,
+    )
+
+
+def _there(reports: Path, job: Job) -> Iterator[tuple[Path, Evidence]]:
+    """What evidence there is of the case in this environment; what can't be read is none."""
+    for path in sorted((reports / "evidence" / slug(job.case)).glob(f"{slug(job.environment)}.[!.]*.json")):
+        try:
+            yield path, load(path)
+        except CasebookError:
+            continue
+
+
+def _reused(job: Job, evidence: Evidence, path: str) -> Finished:
+    came = facts(evidence)
+    came["reason"] = one_line(f"of {instant(evidence.started)}: {came['reason']}", REASON_LIMIT)
+    timed = job.model_copy(update={"expected_s": evidence.durations.total_s})
+    return Finished(job=timed, end=End.REUSED, evidence=path, started=datetime.now(UTC), **came)
