@@ -1,12 +1,12 @@
 """What will be run: the environment, its GPUs and the limits, after every choice has been made."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.case import Case
 from runner.devices import hardware
-from runner.engines.base import Engine, EngineName, Limits, Recipe, Watch
+from runner.engines.base import Engine, EngineName, Limits, Recipe, TrialRequest, Watch
 from runner.errors import MachineError, ManifestError, Problem, UsageError
 from runner.evidence import Attestation, Variant, Verdict
 from runner.judging.rates import Terms, terms
@@ -63,6 +63,19 @@ class Plan:
         """What to look for in trials of both variants, which are run alike, where repro is to hang."""
         hang = self.case.expectation(self.environment, Variant.REPRO).hang
         return Watch.from_second(hang.after, gpus=bool(self.gpus)) if hang else None
+
+    def request(self, variant: Variant, files: Mapping[str, bytes]) -> TrialRequest:
+        """What an engine is asked for one ordinary trial; `files` are the case's, as `runner.record.payload` has them."""
+        return TrialRequest(
+            files=files,
+            arguments=[f"{variant.value}.py"],
+            limits=self.limits,
+            variables=self.spec.variables,
+            gpus=self.gpus,
+            keep=self.options.keep,
+            watch=self.watch,
+            zygote=self.options.zygote,
+        )
 
     def wanting(self, found: Attestation) -> str | None:
         """Why what the environment itself sees does not do: it may be less than what the host has."""

@@ -112,16 +112,7 @@ class _Run:
         plan, files, asked = self.plan, payload(self.plan.case.directory), self.plan.terms
         trials: list[Trial] = []
         for variant in Variant:
-            request = TrialRequest(
-                files=files,
-                arguments=[f"{variant.value}.py"],
-                limits=plan.limits,
-                variables=plan.spec.variables,
-                gpus=plan.gpus,
-                keep=plan.options.keep,
-                watch=plan.watch,
-                zygote=plan.options.zygote,
-            )
+            request = plan.request(variant, files)
             if self.engine.given_up:
                 self.console.say(f"  no more trials of {variant}: {self.engine.given_up}")
                 continue
