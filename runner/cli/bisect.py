@@ -1,0 +1,102 @@
+"""`casebook bisect`: which release brought a failure, or took it away."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runner.cli.base import app, ends_in_one_line, root, shown
+from runner.errors import UsageError
+
+if TYPE_CHECKING:
+    from runner.evidence import Variant
+
+
+@app.command(epilog="Exit status: 0 found; 20 an end is not what it was said to be; the others as everywhere.")
+@ends_in_one_line
+def bisect(
+    case: Annotated[str, typer.Argument(help="The case's id.")],
+    package: Annotated[str, typer.Option(help="The package whose releases are tried; the environment pins it.")],
+    bad: Annotated[str, typer.Option(metavar="VERSION", help="A release with the failure.")],
+    good: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="An older release without it: which one brought it?")
+    ] = None,
+    fixed_in: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="A newer release without it: which one mended it?")
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
+    ] = None,
+    variant: Annotated[
+        str, typer.Option(help="Whose script is run, and whose requirements: repro or fixed.")
+    ] = "repro",
+    engine: Annotated[
+        str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
+    ] = None,
+    expect_message: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Only this wording is the failure; the case's other wordings are not."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials that measure the rate at the bad end. Without it: until they do.")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(min=0.0001, max=0.2, help="The risk of a wrong answer by quiet runs. Without it: the case's."),
+    ] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Try pre-releases too.")] = False,
+    resume: Annotated[
+        bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
+    ] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the record and its page go. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Find the release that brought a failure (--good, --bad) or mended it (--bad, --fixed-in).
+
+    Each release gets an environment of its own, and as many trials as the measured rate asks for. Writes
+    reports/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
+    """
+    from runner.case import find, known_images
+    from runner.console import console
+    from runner.engines.choose import choose
+    from runner.upstream.bisect.begin import Ask
+    from runner.upstream.bisect.page import sureness
+    from runner.upstream.bisect.run import bisect as search
+
+    top = root()
+    out = console(sys.stdout)
+    ask = Ask(
+        package=package,
+        bad=bad,
+        good=good,
+        fixed_in=fixed_in,
+        variant=_variant(variant),
+        expect_message=expect_message,
+        trials=trials,
+        alpha=alpha,
+        pre=pre,
+    )
+    found = find(top, case, known_images(top))
+    if environment:
+        found.environment(environment)
+    with choose(engine, top, out.say) as chosen:
+        for line in chosen.sweep():
+            out.say(f"left by a run that was killed: {line}")
+        record, page = search(
+            found, ask, chosen, out, reports or top / "reports", environment=environment, resume=resume
+        )
+    out.say(f"{record.question.package}: {record.answer}")
+    for line in sureness(record):
+        out.say(f"  {line}")
+    out.say(f"report: {shown(page)}")
+
+
+def _variant(name: str) -> "Variant":
+    from runner.evidence import Variant
+
+    try:
+        return Variant(name)
+    except ValueError:
+        raise UsageError(f"--variant {name}: write repro or fixed") from None
