@@ -137,6 +137,24 @@ def report(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def bundle(session: nox.Session) -> None:
+    """Pack a case with its environment and the runner, for a GPU host without a network (-- CASE)."""
+    call(session, "runner", "bundle", *session.posargs)
+
+
+@nox.session(name="bundle-run", venv_backend="none", default=False)
+def bundle_run(session: nox.Session) -> None:
+    """Run a bundle, and write one file to bring back (-- FILE ...)."""
+    call(session, "runner", "bundle-run", *session.posargs, skip_on=SKIPPED)
+
+
+@nox.session(name="bundle-join", venv_backend="none", default=False)
+def bundle_join(session: nox.Session) -> None:
+    """Put the evidence that a host without a network brought into the reports (-- FILE)."""
+    call(session, "runner", "bundle-join", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def clean(session: nox.Session) -> None:
     """Remove what runs that were killed left behind."""
     call(session, "runner", "clean", *session.posargs)

@@ -36,10 +36,12 @@ __all__ = [
     "disk_is_full",
     "exec_stdout",
     "find_image",
+    "load",
     "only_if_present",
     "output_of",
     "pull",
     "registry_digest",
+    "save",
     "speaking",
     "version_of",
 ]
@@ -163,6 +165,26 @@ def find_image(client: DockerClient, name: str) -> ImageFacts | None:
         except ImageNotFound:
             return None
     return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"])
+
+
+def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:
+    """One archive of these images with their names, in pieces; what they share is in it once. Raises EngineError."""
+    with speaking(f"save {', '.join(names)}"):
+        url = f"{client.api.base_url}/images/get"
+        with client.api.get(url, params={"names": list(names)}, stream=True) as answer:
+            if answer.status_code != requests.codes.ok:
+                raise EngineError(f"could not save {', '.join(names)}: {' '.join(answer.text.split())}")
+            yield from answer.iter_content(2**20)
+
+
+def load(client: DockerClient, pieces: Iterable[bytes]) -> None:
+    """Take in what `save` gave. Raises EngineError, or MachineError where the disk is full."""
+    with speaking("load the images"):
+        answer: Iterable[dict[str, Any]] = client.api.load_image(pieces)  # type: ignore[no-untyped-call]
+        for chunk in answer:
+            if "error" in chunk:
+                text = f"could not load the images: {' '.join(str(chunk['error']).split())}"
+                raise MachineError(text) if _FULL in text.lower() else EngineError(text)
 
 
 def registry_digest(client: DockerClient, name: str) -> str:
