@@ -35,6 +35,9 @@ class _Reader(HTMLParser):
             self.html.rows[-1].append("")
             self._in_cell = True
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+
     def handle_endtag(self, tag: str) -> None:
         assert self.html.open_tags.pop() == tag, f"</{tag}> out of place"
         self._in_cell = self._in_cell and tag not in {"td", "th"}

@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from runner import cli
+from runner.corpus import journal
+from runner.errors import UsageError
+from tests.conftest import Checkout
+from tests.report.run.example import TODAY, YESTERDAY
+
+
+@pytest.fixture
+def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout in which the corpus was run twice."""
+    checkout.write()
+    for each in (YESTERDAY, TODAY):
+        (checkout.root / "reports" / "runs" / each.id).mkdir(parents=True)
+        with journal.Journal.create(checkout.root / "reports", each.model_copy(update={"finished": []})) as record:
+            record.append(each.finished)
+    monkeypatch.chdir(checkout.root)
+    return checkout.root
+
+
+def casebook(*words: str) -> tuple[int, str]:
+    """Exit status, and both streams."""
+    result = CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+def files(root: Path) -> set[str]:
+    return {path.name for path in (root / "reports" / "runs" / TODAY.id).iterdir()}
+
+
+def test_writes_the_newest_run_again(here: Path) -> None:
+    assert casebook("run-report") == (0, f"wrote reports/runs/{TODAY.id}/README.md\n")
+    assert {"README.md", "summary.json", "junit.xml", "rates.svg"} <= files(here)
+
+
+def test_prints_and_writes_nothing(here: Path) -> None:
+    before = files(here)
+    for word in ("page", "summary", "comment"):
+        status, said = casebook("run-report", TODAY.id, "--format", word)
+        assert (status, said.count("**3 of 5 confirmed**")) == (0, 1)
+    assert json.loads(casebook("run-report", "--format", "json")[1])["id"] == TODAY.id
+    assert ET.fromstring(casebook("run-report", YESTERDAY.id, "--format", "junit")[1]).tag == "testsuites"
+    assert files(here) == before
+
+
+@pytest.mark.usefixtures("here")
+def test_no_such_run() -> None:
+    status, said = casebook("run-report", "../cases")
+    assert status == UsageError.exit_status
+    assert said.startswith("casebook: no run '../cases' in ")
+    assert len(said.splitlines()) == 1
