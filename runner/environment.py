@@ -218,6 +218,35 @@ def lock_text(requirements: Sequence[str], python: str, note: Note, previous: st
     return "\n".join(lines) + "\n" + body
 
 
+def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *, anywhere: bool = False) -> str:
+    """A lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
+
+    `requirements` need not be pinned. `previous` is a lock whose pins are kept where they fit. With `anywhere` files
+    may come from wherever the host's settings say, such as a local build of PyTorch.
+    """
+    environ = index_settings(os.environ)
+    if anywhere:
+        told = settings(os.environ)
+        environ |= {name: told[name] for each in _ELSEWHERE if (name := f"UV_{each}") in told}
+        previous = _without(_local(environ.get("UV_FIND_LINKS", "")), previous)
+    with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+        asked, lock = Path(scratch, "requirements.in"), Path(scratch, "lock.txt")
+        asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
+        lock.write_text(previous)
+        _compile(asked, lock, python, "--generate-hashes", "--no-annotate", environ=environ)
+        return lock.read_text()
+
+
+def _local(find_links: str) -> set[str]:
+    """Names of the packages that local directories have wheels of: their versions there are preferred to a lock's."""
+    wheels = (path for place in find_links.split(",") if place for path in Path(place).glob("*.whl"))
+    return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
+
+
+def _without(names: set[str], lock: str) -> str:
+    return _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], lock)
+
+
 def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str) -> tuple[str, int | None]:
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
         asked, lock, files = (Path(scratch, name) for name in ("requirements.in", "lock.txt", "pylock.toml"))
@@ -230,7 +259,7 @@ def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str
     return body, _download_bytes(packages, note)
 
 
-def _compile(source: Path, output: Path, python: str, *options: str) -> None:
+def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str] | None = None) -> None:
     fixed = [
         "--no-header",
         "--python",
@@ -245,7 +274,7 @@ def _compile(source: Path, output: Path, python: str, *options: str) -> None:
     ended = subprocess.run(
         [program(), "pip", "compile", source.name, "--output-file", output.name, *fixed, *options],
         cwd=source.parent,
-        env=_index_settings(os.environ),
+        env=dict(environ or index_settings(os.environ)),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -256,7 +285,7 @@ def _compile(source: Path, output: Path, python: str, *options: str) -> None:
         raise BuildError(_why(ended.stderr))
 
 
-def _index_settings(environ: Mapping[str, str]) -> dict[str, str]:
+def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """How to reach the default index, and nothing that would let a file or version come from anywhere else.
 
     A lock names no index, so whoever installs it has only the default one: a hash from another (a local build of
@@ -268,9 +297,16 @@ def _index_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _why(stderr: str) -> str:
     words = last_words(stderr)
-    if re.search(r"failed to fetch|error sending request|dns error|connection refused|timed out", words, re.IGNORECASE):
+    if unreachable(words):
         return f"the package index can't be reached, so nothing was locked: {words}"
     return f"the requirements can't be locked: {words}"
+
+
+def unreachable(words: str) -> bool:
+    """Whether uv could not talk to the index, by its words; that it was refused a file is another thing."""
+    refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
+    failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
+    return not refused and bool(re.search(failed, words, re.IGNORECASE))
 
 
 def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> None:

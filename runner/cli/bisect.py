@@ -38,6 +38,10 @@ def bisect(
         str | None,
         typer.Option(metavar="REGEX", help="Only this wording is the failure; the case's other wordings are not."),
     ] = None,
+    good_message: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="A failure with this message is not the one looked for: call it good."),
+    ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Trials that measure the rate at the bad end. Without it: until they do.")
     ] = None,
@@ -74,6 +78,7 @@ def bisect(
         fixed_in=fixed_in,
         variant=_variant(variant),
         expect_message=expect_message,
+        good_message=good_message,
         trials=trials,
         alpha=alpha,
         pre=pre,

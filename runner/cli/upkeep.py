@@ -133,10 +133,11 @@ def clean() -> None:
     """
     from runner.devices import aside
     from runner.engines.choose import reachable
+    from runner.upstream.site import sweep
 
     for line in aside.take_back():
         print(f"taken back: {line}")
-    removed = [line for engine in reachable(root()) for line in engine.sweep()]
+    removed = [line for engine in reachable(root()) for line in engine.sweep()] + sweep()
     for line in removed:
         print(f"removed {line}")
     if not removed:

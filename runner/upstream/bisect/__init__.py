@@ -1,0 +1,1 @@
+"""Which release of a package brought a failure, or took it away: versions tried in turn, each in an environment."""

@@ -1,0 +1,180 @@
+"""Where a version is tried: an environment of its own, locked and made for it, and taken away afterwards."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from filelock import FileLock, Timeout
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from platformdirs import user_cache_path
+
+from runner.case import Case
+from runner.console import Console
+from runner.devices import hardware
+from runner.devices.guard import guarded
+from runner.engines.base import Engine, EngineName, Note, Prepared, Recipe, TrialRequest
+from runner.engines.venv import VenvEngine
+from runner.environment import read_lock, scratch_lock, unreachable
+from runner.errors import BuildError, UsageError
+from runner.evidence import Variant
+from runner.plan import Plan
+from runner.record import payload
+from runner.run import INFRA_RETRIES
+from runner.upstream.bisect.signature import Look, Sign, Signature
+
+Changes = Mapping[str, str | None]
+"""Canonical names of packages, and the version that replaces the pinned one; None for the newest."""
+
+
+class Unusable(Exception):  # noqa: N818 it is no error: a search passes over such a version
+    """These packages can't be resolved or installed together."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An environment that is ready. `versions` has what was locked, by canonical name."""
+
+    lock: str
+    versions: Mapping[str, str]
+    look: Callable[[], Look]
+
+
+class Site(Protocol):
+    """Where versions are tried."""
+
+    def at(self, changes: Changes, note: Note) -> AbstractContextManager[Place]:
+        """An environment with these packages replaced. Raises Unusable."""
+
+
+def names(requirements: Sequence[str]) -> list[str]:
+    """The packages that are named, in canonical form."""
+    return [canonicalize_name(Requirement(each).name) for each in requirements]
+
+
+def changed(requirements: Sequence[str], changes: Changes) -> list[str]:
+    """The requirements with some packages at other versions, or at none in particular."""
+    return [_changed(Requirement(each), each, changes) for each in requirements]
+
+
+def _changed(parsed: Requirement, text: str, changes: Changes) -> str:
+    name = canonicalize_name(parsed.name)
+    if name not in changes:
+        return text
+    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    version = changes[name]
+    return f"{name}{extras}=={version}" if version else f"{name}{extras}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSite:
+    """Trials of one variant of a case by an engine."""
+
+    plan: Plan
+    variant: Variant
+    engine: Engine
+    signature: Signature
+    discard: Callable[[Prepared], None] = field(default=lambda _prepared: None)
+
+    @contextmanager
+    def at(self, changes: Changes, note: Note) -> Iterator[Place]:
+        """Raises Unusable, or BuildError where the package index can't be reached."""
+        lock = self._lock(changes, note)
+        prepared = self._prepared(Recipe(image=self.plan.spec.image, lock=lock, python=self.plan.spec.python), note)
+        request = self.plan.request(self.variant, payload(self.plan.case.directory))
+        try:
+            versions = {pin.name: pin.version for pin in read_lock(lock).pins}
+            yield Place(hashlib.sha256(lock.encode()).hexdigest(), versions, lambda: self._look(prepared, request))
+        finally:
+            self.discard(prepared)
+
+    def _lock(self, changes: Changes, note: Note) -> str:
+        note("resolving")
+        case, spec = self.plan.case, self.plan.spec
+        requirements = changed(case.requirements(self.plan.environment, self.variant), changes)
+        path = case.lock_path(self.plan.environment, self.variant)
+        previous = path.read_text(encoding="utf-8") if path.is_file() else ""
+        with _usable():
+            return scratch_lock(requirements, spec.python, previous, anywhere=self.engine.name is EngineName.VENV)
+
+    def _prepared(self, recipe: Recipe, note: Note) -> Prepared:
+        with _usable():
+            return self.engine.prepare(recipe, note)
+
+    def _look(self, prepared: Prepared, request: TrialRequest) -> Look:
+        """One trial, and again while the machine is to blame, a bounded number of times."""
+        look = Look(Sign.SPOILED, "")
+        for _ in range(1 + INFRA_RETRIES):
+            look = self.signature.read(self.engine.run(prepared, request))
+            if look.sign is not Sign.SPOILED:
+                break
+        return look
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """What the package index has for these versions is their matter; that it can't be reached is not."""
+    try:
+        yield
+    except BuildError as error:
+        if unreachable(str(error)):
+            raise
+        raise Unusable(str(error)) from None
+
+
+@contextmanager
+def site(plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console) -> Iterator[EngineSite]:
+    """A site on this engine. Raises UsageError while another process tries versions of the same case."""
+    locks = hardware.lock_gpus(plan.gpus, console.say) if plan.gpus and engine.local else nullcontext()
+    with _passing(engine, plan.case) as (apart, discard), guarded(apart, plan.gpus, console.say) as guard, locks:
+        yield EngineSite(plan=plan, variant=variant, engine=guard, signature=signature, discard=discard)
+
+
+# Environments that are made to be thrown away
+
+
+def _steps() -> Path:
+    return user_cache_path("casebook") / "steps"
+
+
+@contextmanager
+def _passing(engine: Engine, case: Case) -> Iterator[tuple[Engine, Callable[[Prepared], None]]]:
+    """The engine with a place of its own for virtual environments, which is gone afterwards; and what removes one."""
+    home = _steps() / case.id
+    home.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(home.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UsageError(f"another process tries versions of {case.id} just now; wait for it, or end it") from None
+    try:
+        yield (VenvEngine(cache=home) if isinstance(engine, VenvEngine) else engine), lambda made: _remove(made, home)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        lock.release()
+
+
+def _remove(made: Prepared, home: Path) -> None:
+    """An image stays, for `images --remove-unused`."""
+    environment = Path(made.python).parents[1]
+    if environment.is_relative_to(home):
+        shutil.rmtree(environment, ignore_errors=True)
+
+
+def sweep() -> list[str]:
+    """Remove what killed searches left; one line for each thing removed."""
+    removed = []
+    for home in sorted(path for path in _steps().glob("*") if path.is_dir()):
+        lock = FileLock(home.with_suffix(".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        shutil.rmtree(home, ignore_errors=True)
+        lock.release()
+        removed.append(f"environments of tried versions: {home}")
+    return removed
