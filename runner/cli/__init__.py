@@ -1,6 +1,6 @@
 """Every command and every option, once. The noxfile calls this."""
 
-from runner.cli import author, bisect, bundle, case, runs, upkeep
+from runner.cli import author, bisect, bundle, case, corpus, issue, runs, upkeep
 from runner.cli.base import EPILOG, app, main
 
-__all__ = ["EPILOG", "app", "author", "bisect", "bundle", "case", "main", "runs", "upkeep"]
+__all__ = ["EPILOG", "app", "author", "bisect", "bundle", "case", "corpus", "issue", "main", "runs", "upkeep"]

@@ -53,7 +53,7 @@ class VenvEngine:
     def __init__(self, cache: Path | None = None, place: Path | None = None) -> None:
         if sys.platform != "linux":
             raise EngineError("the venv engine needs Linux; use --engine docker")
-        self._cache = (cache or user_cache_path("casebook")).resolve()
+        self.cache = (cache or user_cache_path("casebook")).resolve()
         self._place = (place or scratch.usual_place()).resolve()
         self._nursery = Nursery()
 
@@ -75,17 +75,24 @@ class VenvEngine:
         if recipe.use_image:
             raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
         started = time.monotonic()
-        key = hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
-        directory = self._cache / "envs" / key[:16]
-        with _disk(self._cache), _alone(directory, note):
+        key = _key(recipe)
+        directory = self._directory(recipe)
+        with _disk(self.cache), _alone(directory, note):
             if not _is_complete(directory):
                 self._build(directory, recipe, note)
         python = directory / "bin" / "python"
         return Prepared(key=key, python=str(python), duration_s=time.monotonic() - started)
 
+    def has(self, recipe: Recipe) -> bool:
+        """Whether the environment is ready already."""
+        return _is_complete(self._directory(recipe))
+
+    def _directory(self, recipe: Recipe) -> Path:
+        return self.cache / "envs" / _key(recipe)[:16]
+
     def _build(self, directory: Path, recipe: Recipe, note: Note) -> None:
         shutil.rmtree(directory, ignore_errors=True)
-        lock, log = directory.with_suffix(".txt"), self._cache / "logs" / f"{directory.name}.log"
+        lock, log = directory.with_suffix(".txt"), self.cache / "logs" / f"{directory.name}.log"
         lock.write_text(recipe.lock, encoding="utf-8")
         try:
             uv.build(directory, python=recipe.python, lock=lock, log=log, note=note)
@@ -170,6 +177,10 @@ def _disk(place: Path) -> Iterator[None]:
 def _alone(directory: Path, note: Note) -> AbstractContextManager[None]:
     path = directory.with_suffix(".lock")
     return sole(path, note, "waiting for another run that builds the same environment")
+
+
+def _key(recipe: Recipe) -> str:
+    return hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
 
 
 def _is_complete(directory: Path) -> bool:

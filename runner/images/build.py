@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from platformdirs import user_cache_path, user_log_path
 
@@ -39,7 +39,19 @@ from runner.text import one_line, plain
 Recipes = Mapping[str, Iterable[Recipe]]
 """What the cases need: case id -> the recipes of its environments."""
 
-__all__ = ["PYTHON", "ImageUse", "build_all", "ensure", "reference", "refresh_bases", "remove_unused", "usage"]
+__all__ = [
+    "PYTHON",
+    "Absent",
+    "ImageUse",
+    "absent",
+    "build_all",
+    "ensure",
+    "peak_bytes",
+    "reference",
+    "refresh_bases",
+    "remove_unused",
+    "usage",
+]
 
 PYTHON = "3.11"
 """Debian bookworm's, and so the only one the images have."""
@@ -172,6 +184,32 @@ def reference(root: Path, recipe: Recipe, base: str) -> str | None:
     if not _current(base, bases.read_pin(root / "images")):
         return None
     return plan(root, recipe, Base(base, base)).reference
+
+
+class Absent(NamedTuple):
+    """Environments that have no image yet, and the bytes of what they stand on that is not there either."""
+
+    recipes: Sequence[Recipe]
+    stages_bytes: int
+
+
+def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> Absent:
+    """What `ensure` would build for these. A recipe for which it would raise UsageError is left out."""
+    pin, there = bases.read_pin(root / "images"), _ours(client)
+    base = bases.available(client, pin) or Base(pin.reference, pin.reference)
+    found, tools = list[Recipe](), set[str]()
+    for recipe in recipes:
+        with suppress(UsageError):
+            if _existing(root, recipe, pin, there) is None:
+                stages = plan(root, recipe, base).chain()
+                tools |= {each.reference for each in stages if each.part == "tools"} - set(there)
+                found.append(recipe)
+    return Absent(found, _ROOM_FOR_TOOLS * len(tools))
+
+
+def peak_bytes(recipe: Recipe) -> int:
+    """Disk that the build of an environment takes while it runs, without what it stands on."""
+    return _ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
 
 
 def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
@@ -327,7 +365,7 @@ def _remove_leftovers(client: DockerClient, mark: str) -> None:
 
 def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) -> None:
     """Raises MachineError where a build would run out of disk."""
-    needed = _ROOM_FOR_TOOLS + _ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
+    needed = _ROOM_FOR_TOOLS + peak_bytes(recipe)
     free = _free_bytes(client, base)
     if free is None:
         note("free space on the engine's disk is unknown")
