@@ -1,4 +1,5 @@
 import json
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -55,3 +56,39 @@ def test_no_such_run() -> None:
     assert status == UsageError.exit_status
     assert said.startswith("casebook: no run '../cases' in ")
     assert len(said.splitlines()) == 1
+
+
+def entries(*words: str) -> list[str]:
+    status, said = casebook("matrix", *words)
+    assert status == 0, said
+    assert len(said.splitlines()) == 1
+    return [entry["name"] for entry in json.loads(said)["include"]]
+
+
+@pytest.mark.usefixtures("here")
+def test_matrix_of_the_manifests() -> None:
+    assert entries() == ["tiny/interpreter", "tiny/current"]
+    assert entries("--on", "hosted") == ["tiny/interpreter"]
+    assert entries("--grade", "hardware", "--per", "machine") == ["tiny/current"]
+    assert entries("t*", "--environment", "current") == ["tiny/current"]
+
+
+def test_matrix_has_a_case_with_a_broken_manifest(here: Path) -> None:
+    (here / "cases" / "tiny" / "case.yaml").write_text("id: tiny\n")
+    assert entries() == ["tiny"]
+
+
+def test_matrix_of_what_changed(here: Path) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *words], cwd=here, check=True)
+    assert entries("--changed-since", "HEAD") == []
+    (here / "cases" / "tiny" / "README.md").write_text("Changed.\n")
+    assert entries("--changed-since", "HEAD") == ["tiny/interpreter", "tiny/current"]
+
+
+@pytest.mark.usefixtures("here")
+def test_matrix_by_something_there_is_not() -> None:
+    status, said = casebook("matrix", "--changed-since", "nothing")
+    assert status == UsageError.exit_status
+    assert said.startswith("casebook: --changed-since nothing: ")

@@ -1,4 +1,4 @@
-"""What became of runs of the corpus: run-report."""
+"""Runs of the corpus, seen from outside: what became of them (run-report), and what CI is to run (matrix)."""
 
 import sys
 from enum import StrEnum
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from runner.cli.base import app, ends_in_one_line, root, shown
+from runner.corpus.matrix import On, Per
 
 
 class Format(StrEnum):
@@ -49,3 +50,36 @@ def run_report(
         Format.COMMENT: report.comment,
     }[to_print](report.read(top, run))
     sys.stdout.write(rendered)
+
+
+@app.command()
+@ends_in_one_line
+def matrix(
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
+    ] = None,
+    failure: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure.")] = None,
+    project: Annotated[list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this project.")] = None,
+    environment: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these environments.")] = None,
+    grade: Annotated[list[str] | None, typer.Option(help="hardware or simulated.")] = None,
+    changed_since: Annotated[
+        str | None, typer.Option(metavar="REV", help="Only cases that changed since this git revision.")
+    ] = None,
+    on: Annotated[On, typer.Option(help="What hosted runners can run, what takes a GPU, or all.")] = On.ALL,
+    per: Annotated[Per, typer.Option(help="An entry for each case, or one for each kind of machine.")] = Per.CASE,
+) -> None:
+    """Print a matrix for GitHub Actions: which runner is to run which cases."""
+    from runner.corpus import matrix as made
+    from runner.corpus.select import Selection, select
+
+    selection = Selection(
+        cases=cases or (),
+        failures=failure or (),
+        projects=project or (),
+        environments=environment or (),
+        grades=grade or (),
+        changed_since=changed_since,
+    )
+    jobs = select(root(), selection, lambda _spec, _job: None, {}).jobs
+    print(made.matrix(jobs, on, per))
