@@ -73,6 +73,12 @@ for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
         case_session(entry.name, title_of(path))
 
 
+@nox.session(venv_backend="none", default=False)
+def corpus(session: nox.Session) -> None:
+    """Run all cases that can run here, or some (options after --); --resume goes on with a run that was killed."""
+    call(session, "runner", "corpus", *session.posargs, skip_on=SKIPPED)
+
+
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Ruff and mypy --strict over runner, noxfile and tests."""
@@ -92,6 +98,12 @@ def new(session: nox.Session) -> None:
 def check(session: nox.Session) -> None:
     """Check all manifests, scripts and locks (-- CASE ... to review some, with their trials)."""
     call(session, "runner", "check", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def issue(session: nox.Session) -> None:
+    """A bug report for upstream from the evidence that is there: -- CASE (--gist DIR for the files to attach)."""
+    call(session, "runner", "issue", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -152,6 +164,18 @@ def bundle_run(session: nox.Session) -> None:
 def bundle_join(session: nox.Session) -> None:
     """Put the evidence that a host without a network brought into the reports (-- FILE)."""
     call(session, "runner", "bundle-join", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def bisect(session: nox.Session) -> None:
+    """Which release brought a failure, or mended it (-- CASE --package NAME --good VERSION --bad VERSION)."""
+    call(session, "runner", "bisect", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def watch(session: nox.Session) -> None:
+    """Try the newest releases of what the cases pin: does it still fail? (-- CASE ... for some)."""
+    call(session, "runner", "watch", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

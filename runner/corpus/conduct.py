@@ -38,6 +38,7 @@ class Crew:
 def start(wish: Wish, out: TextIO) -> int:
     """Run what is asked for; the exit status. Raises CasebookError, OSError, KeyboardInterrupt."""
     say = partial(print, file=out, flush=True)
+    wish.selection.check()
     with _crew(wish, wish.settings, say) as (crew, settings):
         begun = begin(replace(wish, settings=settings), crew.machines, crew.engine, say)
         if begun is None:
@@ -67,7 +68,7 @@ def _crew(wish: Wish, settings: Settings, say: Say) -> Iterator[tuple[Crew, Sett
         if wish.fleet:
             from runner.corpus.fleet import Fleet  # noqa: PLC0415 Ray takes a second to import, and is an extra
 
-            fleet = stack.enter_context(Fleet(settings, wish.fleet, jobs=wish.jobs))
+            fleet = stack.enter_context(Fleet(settings, wish.fleet, say, jobs=wish.jobs))
             yield Crew(machines=fleet.machines, engine=None, workers=lambda _: fleet), settings
             return
         engine = stack.enter_context(engine_of(settings, say))
