@@ -1,0 +1,230 @@
+"""What a person sees of a run."""
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console as Rich
+
+from runner.corpus.live_table import LiveTable
+from runner.corpus.model import End, Finished, Job, Lost
+from runner.corpus.table import Display, Lines, State, clock_time, display, line
+from runner.corpus.workers import Machine, Start
+from runner.evidence import Verdict
+from tests.corpus.pool_jobs import job
+
+BOX = Machine(name="box", cores=2)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def finished(of: Job, verdict: Verdict | None = Verdict.CONFIRMED, **fields: object) -> Finished:
+    values = {"end": End.RAN, "worker": "w1", "duration_s": 12.34, "started": datetime(2026, 1, 1, tzinfo=UTC)} | fields
+    return Finished.model_validate({"job": of, "verdict": verdict, **values})
+
+
+def jobs(count: int, expected_s: float | None = 10) -> list[Job]:
+    return [job(f"case-{number}", expected_s=expected_s) for number in range(count)]
+
+
+def started(shown: Display, of: Job, worker: str = "w1", *gpus: int) -> None:
+    shown.started(Start(job=of, machine="box", gpus=gpus), worker)
+
+
+# --- plain lines
+
+
+def test_a_line_for_each_job_with_its_number_verdict_time_and_worker() -> None:
+    out, all_jobs = io.StringIO(), jobs(10)
+    with display(out, all_jobs, done=90) as shown:
+        started(shown, all_jobs[0])
+        shown.said("w1", "trial 1 of 3")
+        shown.ended(finished(all_jobs[0]))
+        shown.ended(finished(all_jobs[1], worker="w2", duration_s=0.05))
+    assert out.getvalue().splitlines() == [
+        "[ 91/100] confirmed case-0/e (12.3 s, w1)",
+        "[ 92/100] confirmed case-1/e (0.1 s, w2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (finished(job("a"), reason="why not say it"), "confirmed a/e (12.3 s, w1)"),
+        (
+            finished(job("a"), Verdict.FIX_FAILS, reason="fixed fails too"),
+            "fix-fails a/e (12.3 s, w1): fixed fails too",
+        ),
+        (finished(job("a"), None, end=End.BROKE, reason="no such\nimage"), "broke a/e (12.3 s, w1): no such image"),
+        (
+            finished(job("a"), None, end=End.SKIPPED, reason="no GPU", worker="", duration_s=0),
+            "skipped a/e (0.0 s): no GPU",
+        ),
+        (finished(job("a"), end=End.REUSED, worker="", duration_s=0), "confirmed (reused) a/e (0.0 s)"),
+        (
+            finished(job("a"), lost=[Lost(worker="w2", reason="killed", after_s=1)]),
+            "confirmed a/e (12.3 s, w1, after 1 lost worker)",
+        ),
+        (
+            finished(job("a"), lost=[Lost(worker="w2", reason="killed", after_s=1)] * 2),
+            "confirmed a/e (12.3 s, w1, after 2 lost workers)",
+        ),
+    ],
+)
+def test_what_came_of_a_job_is_told_and_why_unless_all_is_well(end: Finished, told: str) -> None:
+    assert line(end, 1, 1) == f"[1/1] {told}"
+
+
+def test_a_lost_worker_is_told_and_the_job_counts_once() -> None:
+    out, all_jobs = io.StringIO(), jobs(1)
+    shown = display(out, all_jobs)
+    started(shown, all_jobs[0])
+    shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1.25))
+    started(shown, all_jobs[0], "w2")
+    shown.ended(finished(all_jobs[0], worker="w2"))
+    assert out.getvalue().splitlines() == [
+        "lost case-0/e: worker w1 after 1.2 s: it was killed",
+        "[1/1] confirmed case-0/e (12.3 s, w2)",
+    ]
+
+
+def test_what_a_case_says_can_not_make_two_lines_or_move_the_cursor() -> None:
+    told = line(finished(job("a"), Verdict.FIX_FAILS, reason="\x1b[2Jone\ntwo\x07" + "x" * 999), 1, 1)
+    assert told.startswith("[1/1] fix-fails a/e (12.3 s, w1): one twox")
+    assert len(told) < 250
+
+
+def test_a_log_gets_no_table() -> None:
+    assert isinstance(display(io.StringIO(), []), Lines)
+    assert isinstance(display(Terminal(), []), LiveTable)
+
+
+# --- the time left
+
+
+def test_the_time_left_goes_down_with_the_work() -> None:
+    clock, all_jobs = Clock(), jobs(4)
+    state = State(all_jobs, 0, clock)
+    state.machines = [BOX]
+    assert state.left_s == 20
+    state.started(Start(job=all_jobs[0], machine="box"), "w1")
+    clock.now += 4
+    assert state.left_s == 18
+    state.ended(finished(all_jobs[0]))
+    assert state.left_s == 15
+    for each in all_jobs[1:]:
+        state.ended(finished(each))
+    assert state.left_s == 0
+    assert (state.done, state.total, state.elapsed_s) == (4, 4, 4)
+
+
+def test_a_job_that_lost_its_worker_is_still_to_be_done() -> None:
+    state = State(jobs(1), 0, Clock())
+    state.machines = [BOX]
+    state.started(Start(job=jobs(1)[0], machine="box"), "w1")
+    state.lost(jobs(1)[0])
+    assert state.left_s == 10
+    assert state.workers == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "?"), (0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723.4, "1:02:03")]
+)
+def test_times_are_read_at_a_glance_and_an_unknown_one_is_no_number(seconds: float | None, text: str) -> None:
+    assert clock_time(seconds) == text
+
+
+# --- the table
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def drawn(table: LiveTable, width: int = 100) -> str:
+    out = io.StringIO()
+    Rich(file=out, width=width).print(table.drawn())
+    return "\n".join(row.rstrip() for row in out.getvalue().splitlines())
+
+
+def table(all_jobs: list[Job], clock: Clock, done: int = 0) -> LiveTable:
+    made = display(Terminal(), all_jobs, done, clock)
+    assert isinstance(made, LiveTable)
+    made.machines([BOX])
+    return made
+
+
+def test_the_table_tells_progress_time_left_and_what_each_worker_does_since_when(clock: Clock) -> None:
+    all_jobs = jobs(10)
+    shown = table(all_jobs, clock, done=2)
+    started(shown, all_jobs[0], "w1")
+    started(shown, all_jobs[1], "w10")
+    started(shown, all_jobs[2], "w2", 0, 3)
+    clock.now += 5
+    shown.said("w2", "building: step 3 of 7")
+    shown.ended(finished(all_jobs[0]))
+    rows = drawn(shown).splitlines()
+    assert rows[0].startswith("corpus ━")
+    assert rows[0].endswith(" 3/12  0:05, left 0:40")
+    assert rows[1] == "1 confirmed"
+    assert [row.split() for row in rows[2:4]] == [
+        ["w2", "case-2/e", "on", "GPU", "0,3", "0:05", "building:", "step", "3", "of", "7"],
+        ["w10", "case-1/e", "0:05"],
+    ]
+    assert rows[4:] == ["[ 3/12] confirmed case-0/e (12.3 s, w1)"]
+
+
+def test_the_table_says_so_where_nobody_knows_how_long_it_takes(clock: Clock) -> None:
+    assert drawn(table(jobs(3, expected_s=None), clock)).splitlines()[0].endswith(" 0/3  0:00, left ?")
+
+
+def test_the_table_shows_the_last_results_and_does_not_grow(clock: Clock) -> None:
+    all_jobs = jobs(100)
+    shown = table(all_jobs, clock)
+    for each in all_jobs[:50]:
+        started(shown, each)
+        shown.ended(finished(each))
+    rows = drawn(shown).splitlines()
+    assert [row.split()[3] for row in rows[-5:]] == [f"case-{number}/e" for number in range(45, 50)]
+    assert len(rows) == 7
+
+
+def test_a_narrow_terminal_cuts_rows_and_does_not_break_them(clock: Clock) -> None:
+    all_jobs = jobs(2)
+    shown = table(all_jobs, clock)
+    started(shown, all_jobs[0])
+    shown.said("w1", "a very long note " * 20)
+    assert len(drawn(shown, width=60).splitlines()) == 3
+
+
+def test_nothing_that_is_said_is_taken_for_markup(clock: Clock) -> None:
+    all_jobs = jobs(1)
+    shown = table(all_jobs, clock)
+    started(shown, all_jobs[0])
+    shown.said("w1", "[red]tensor[0][/red] [/]")
+    assert "[red]tensor[0][/red] [/]" in drawn(shown)
+
+
+def test_what_is_not_confirmed_and_who_was_lost_stay_in_sight() -> None:
+    out, all_jobs = Terminal(), jobs(3)
+    with display(out, all_jobs) as shown:
+        for each in all_jobs:
+            started(shown, each)
+        shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1))
+        shown.ended(finished(all_jobs[1], Verdict.FIX_FAILS, reason="see [there]"))
+        shown.say("a line")
+    assert "lost case-0/e: worker w1 after 1.0 s: it was killed" in out.getvalue()
+    assert "[1/3] fix-fails case-1/e (12.3 s, w1): see [there]" in out.getvalue()
+    assert "a line" in out.getvalue()
