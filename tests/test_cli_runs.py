@@ -92,3 +92,11 @@ def test_matrix_by_something_there_is_not() -> None:
     status, said = casebook("matrix", "--changed-since", "nothing")
     assert status == UsageError.exit_status
     assert said.startswith("casebook: --changed-since nothing: ")
+
+
+def test_runs_of_several_machines_become_one_with_a_page(here: Path, tmp_path: Path) -> None:
+    parts = here / "reports"
+    status, said = casebook("run-merge", str(parts), "--reports", str(tmp_path / "whole"), "--selection", "night")
+    assert (status, said.count("README.md")) == (0, 1)
+    assert "cases: night" in next((tmp_path / "whole" / "runs").glob("*/README.md")).read_text()
+    assert casebook("run-merge", str(tmp_path / "nowhere"))[0] == UsageError.exit_status

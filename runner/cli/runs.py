@@ -83,3 +83,23 @@ def matrix(
     )
     jobs = select(root(), selection, lambda _spec, _job: None, {}).jobs
     print(made.matrix(jobs, on, per))
+
+
+@app.command(name="run-merge")
+@ends_in_one_line
+def run_merge(
+    sources: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Reports directories, each with a run.")],
+    selection: Annotated[str, typer.Option(help="What all of them together are a run of.")] = "all",
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the one run goes. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Make one run of those that several machines made, each of a part, and write its page."""
+    from runner.corpus.merge import gather
+    from runner.report import render_all
+    from runner.report import run as report
+
+    top = reports or root() / "reports"
+    run = gather(top, sources, selection)
+    render_all(top)
+    print(f"wrote {shown(report.write(top, run))}")
