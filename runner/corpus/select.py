@@ -79,7 +79,8 @@ def select(root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str
     """The jobs of a run in the checkout at `root`. `expected_s` has durations by the job's name, as far as known.
 
     A case whose manifest is broken ends as BROKE, wherever it is not ruled out by its name; one that can't run here as
-    SKIPPED. Raises UsageError where nothing is selected, or by something there is not.
+    SKIPPED. That nothing changed is no mistake: then there are no jobs. Raises UsageError where nothing else is
+    selected, or by something there is not.
     """
     selection.check()
     ids = _named(root, selection)
@@ -99,7 +100,7 @@ def select(root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str
         for environment in case.manifest.environments:
             if selection.takes(case, environment):
                 _take(chosen, case, environment, cant, expected_s)
-    if not chosen.jobs and ids:
+    if not chosen.jobs and selection.changed_since is None:
         raise UsageError(f"nothing is selected by {selection}; {seen}")
     return chosen
 

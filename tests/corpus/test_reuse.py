@@ -1,0 +1,304 @@
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.case import find
+from runner.corpus import reuse as module
+from runner.corpus.model import End, Finished, Job, Settings
+from runner.corpus.reuse import NONE_YET, Device, Here, reuse, why_not
+from runner.corpus.select import Selection, select
+from runner.engines.base import Recipe
+from runner.evidence import Evidence, Gpu, GpuAccess, ImageFacts, Verdict, evidence_path, load
+from runner.plan import Options, Skipped
+from runner.revision import SEMANTICS
+from runner.run import run_case
+from tests.conftest import Checkout
+from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
+
+DAY = 86400.0
+ROOT = Path(__file__).parents[2]
+JUDGING = Path(__file__).with_name("judging.json")
+HERE = Here(machine="x86_64")
+H200 = Gpu(name="NVIDIA H200", compute_capability="9.0", driver="580.65.06")
+
+
+class Place:
+    """A checkout in which the case `tiny` was run once, without a GPU, on the venv engine."""
+
+    def __init__(self, checkout: Checkout) -> None:
+        self.root = checkout.root
+        self.directory = checkout.write().parent
+        (self.directory / "locks").mkdir()
+        for name in ("current", "interpreter"):
+            (self.directory / "locks" / f"{name}.txt").write_text(LOCK)
+        self.settings = Settings(root=str(self.root), reports=str(self.root / "reports"), engine="venv")
+        self.path = self.run()
+
+    def run(self, **options: Any) -> Path:
+        engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
+        case = find(self.root, "tiny", ["cpu", "cuda12", "cuda13"])
+        result = run_case(case, Options(environment="interpreter", **options), engine, Quiet())
+        assert not isinstance(result, Skipped)
+        path = evidence_path(self.root / "reports", result)
+        result.write(path)
+        return path
+
+    def change(self, **changed: Any) -> None:
+        load(self.path).model_copy(update=changed).write(self.path)
+
+    def asked(
+        self, max_age_s: float = DAY, *, here: Here = HERE, after: timedelta = timedelta(), **settings: Any
+    ) -> Any:
+        chosen = select(self.root, Selection(environments=["interpreter"]), lambda *_: None, {})
+        wanted = self.settings.model_copy(update=settings)
+        now = load(self.path).started + timedelta(seconds=1) + after
+        [found] = reuse(chosen.jobs, wanted, here, now, max_age_s)
+        return found
+
+    def because(self, *args: Any, **more: Any) -> str:
+        found = self.asked(*args, **more)
+        assert isinstance(found, Job)
+        return found.because
+
+
+class Quiet:
+    def say(self, text: str) -> None: ...
+
+    def step(self, title: str) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext(lambda _text: None)
+
+    def task(self, title: str, total: int) -> Any:
+        from contextlib import nullcontext
+        from unittest.mock import Mock
+
+        return nullcontext(Mock())
+
+
+@pytest.fixture
+def place(checkout: Checkout) -> Place:
+    return Place(checkout)
+
+
+def test_evidence_that_would_be_the_same_again_is_reused(place: Place) -> None:
+    found = place.asked()
+    assert isinstance(found, Finished)
+    assert (found.end, found.verdict, found.device, found.duration_s) == (End.REUSED, Verdict.CONFIRMED, "CPU", 0.0)
+    assert found.evidence == "evidence/tiny/interpreter.venv.cpu.json"
+    assert found.rates == load(place.path).rates
+    assert found.reason.startswith("of 20")
+    assert found.job.name == "tiny/interpreter"
+
+
+def test_without_evidence_it_is_run(place: Place) -> None:
+    started = load(place.path).started
+    place.path.unlink()
+    jobs = select(place.root, Selection(environments=["interpreter"]), lambda *_: None, {}).jobs
+    assert [each.because for each in reuse(jobs, place.settings, HERE, started, DAY) if isinstance(each, Job)] == [
+        NONE_YET
+    ]
+
+
+def test_evidence_that_can_not_be_read_is_none(place: Place) -> None:
+    other = place.path.with_name("interpreter.docker.cpu.json")
+    other.write_text("{")
+    assert isinstance(place.asked(), Finished)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "because"),
+    [
+        ("repro.py", "0.5", "0.25", "the case changed"),
+        ("fixed.py", "e-6", "e-7", "the case changed"),
+        ("case.yaml", "timeout: 2m", "timeout: 3m", "the case changed"),
+        ("locks/interpreter.txt", "1.26.4", "1.26.3", "the lock changed"),
+    ],
+)
+def test_a_change_of_the_case_or_its_lock_runs_it_again(
+    place: Place, file: str, old: str, new: str, because: str
+) -> None:
+    path = place.directory / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    assert place.because() == because
+
+
+@pytest.mark.parametrize("file", ["README.md", "locks/current.txt"])
+def test_what_it_does_not_rest_on_may_change(place: Place, file: str) -> None:
+    (place.directory / file).write_text("other\n")
+    assert isinstance(place.asked(), Finished)
+
+
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.CONFIRMED])
+def test_only_a_confirmed_verdict_is_reused(place: Place, verdict: Verdict) -> None:
+    place.change(verdict=verdict)
+    assert place.because() == f"it was {verdict}"
+
+
+@pytest.mark.parametrize("semantics", [0, SEMANTICS + 1])
+def test_a_runner_that_meant_something_else_is_not_believed(place: Place, semantics: int) -> None:
+    place.change(semantics=semantics)
+    assert place.because() == "verdicts mean something else since"
+
+
+def test_evidence_from_before_there_were_versions_of_meaning_loads_and_is_not_reused(place: Place) -> None:
+    data = json.loads(place.path.read_text())
+    del data["semantics"]
+    place.path.write_text(json.dumps(data))
+    assert load(place.path).semantics == 0
+    assert place.because() == "verdicts mean something else since"
+
+
+@pytest.mark.parametrize(
+    ("settings", "because"),
+    [
+        ({"engine": "docker"}, "it ran on the venv engine"),
+        ({"trials": 5}, "it ran with other options"),
+        ({"timeout_s": 5.0}, "it ran with other options"),
+        ({"probes": False}, "it ran with other options"),
+        ({"zygote": True}, "it ran with other options"),
+    ],
+)
+def test_other_settings_run_it_again(place: Place, settings: Mapping[str, object], because: str) -> None:
+    assert place.because(**settings) == because
+
+
+def test_the_same_settings_do_not(place: Place) -> None:
+    place.run(trials=5)
+    assert isinstance(place.asked(trials=5), Finished)
+    assert place.because() == "it ran with other options"
+
+
+def test_any_engine_will_do_where_each_machine_has_its_own(place: Place) -> None:
+    assert isinstance(place.asked(engine=None), Finished)
+
+
+def test_age(place: Place) -> None:
+    assert isinstance(place.asked(DAY, after=timedelta(hours=23)), Finished)
+    assert place.because(DAY, after=timedelta(hours=24)) == "it is older than 1 day"
+    assert place.because(7 * DAY, after=timedelta(days=8)) == "it is older than 7 days"
+    assert place.because(1.5 * 3600, after=timedelta(days=8)) == "it is older than 1.5 hours"
+
+
+def test_no_age_at_all_runs_everything(place: Place) -> None:
+    assert place.because(0) == "all are to be run again"
+
+
+def test_a_date_in_the_future_says_nothing_about_age(place: Place) -> None:
+    """The clock was wrong then, or is now."""
+    assert place.because(7 * DAY, after=timedelta(days=-30)) == "its date lies in the future"
+
+
+def test_another_processor_runs_it_again(place: Place) -> None:
+    assert "x86_64" in ATTESTED
+    assert place.because(here=Here(machine="aarch64")) == "it ran on another kind of processor"
+
+
+def wanted(place: Place, gpus: int = 0) -> module.Wanted:
+    found = module._wanted(find(place.root, "tiny", ["cpu", "cuda13"]), "interpreter", place.settings)
+    return module.Wanted(**{**vars(found), "gpus": gpus})
+
+
+def on_gpus(evidence: Evidence, gpus: list[Gpu]) -> Evidence:
+    attested = evidence.environment.attestation
+    assert attested
+    attested = attested.model_copy(update={"gpus": gpus})
+    return evidence.model_copy(
+        update={"environment": evidence.environment.model_copy(update={"attestation": attested})}
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "same"),
+    [
+        (Device("NVIDIA H200", "9.0", "580.65.06"), True),
+        (Device("NVIDIA H200", "9.0"), True),  # of a fleet nobody knows the driver
+        (Device("NVIDIA H200", "9.0", "590.1"), False),
+        (Device("NVIDIA H100", "9.0", "580.65.06"), False),
+        (Device("NVIDIA H200", "10.0", "580.65.06"), False),
+        (None, False),
+    ],
+)
+def test_the_hardware_must_be_the_same(place: Place, device: Device | None, same: bool) -> None:  # noqa: FBT001
+    evidence = on_gpus(load(place.path), [H200])
+    here = Here(machine="x86_64", devices=[device] if device else [])
+    reason = why_not(evidence, wanted(place, gpus=1), here, evidence.started, DAY)
+    assert reason == (None if same else "it ran on another GPU or driver")
+    assert why_not(evidence, wanted(place), here, evidence.started, DAY) is None  # it needs none
+
+
+def test_as_many_gpus_as_it_needs_now(place: Place) -> None:
+    evidence = on_gpus(load(place.path), [H200])
+    here = Here(machine="x86_64", devices=[Device("NVIDIA H200", "9.0")])
+    assert why_not(evidence, wanted(place, gpus=2), here, evidence.started, DAY) == "it ran on another GPU or driver"
+
+
+def test_what_nobody_looked_at_is_not_reused(place: Place) -> None:
+    environment = load(place.path).environment.model_copy(update={"attestation": None})
+    place.change(environment=environment)
+    assert place.because() == "nothing looked at what it ran on"
+
+
+@pytest.mark.parametrize("now", ["casebook/cpu:abc", "sha256:1", "casebook/cpu:def", None])
+def test_the_image_must_be_the_one_of_today(place: Place, now: str | None) -> None:
+    """By its name, which holds the key of all that it is made from, or by its id where it was named."""
+    image = ImageFacts(name="casebook/cpu:abc", id="sha256:1", size_bytes=1, base="debian@sha256:2")
+    engine = load(place.path).engine.model_copy(
+        update={"image": image, "gpu_access": GpuAccess(mode="toolkit", detail="")}
+    )
+    place.change(engine=engine)
+    asked: list[tuple[Recipe, str]] = []
+
+    def image_of(recipe: Recipe, base: str) -> str | None:
+        asked.append((recipe, base))
+        return now
+
+    found = place.asked(here=Here(machine="x86_64", image=image_of))
+    if now in {"casebook/cpu:abc", "sha256:1"}:
+        assert isinstance(found, Finished)
+    else:
+        assert isinstance(found, Job)
+        assert found.because == "the image changed"
+    assert [(recipe.image, recipe.lock, base) for recipe, base in asked] == [("cpu", LOCK, "debian@sha256:2")]
+
+
+def test_of_several_the_newest_says_why_not(place: Place) -> None:
+    newer = load(place.path).model_copy(update={"verdict": Verdict.FIX_FAILS})
+    newer = newer.model_copy(update={"started": newer.started + timedelta(minutes=1)})
+    newer.write(place.path.with_name("interpreter.venv.other.json"))
+    place.change(verdict=Verdict.INCONCLUSIVE)
+    assert place.because() == "it was fix-fails"
+
+
+def test_a_case_that_broke_meanwhile_is_left_to_its_run(place: Place) -> None:
+    jobs = select(place.root, Selection(environments=["interpreter"]), lambda *_: None, {}).jobs
+    (place.directory / "case.yaml").write_text("{")
+    assert list(reuse(jobs, place.settings, HERE, datetime.now(UTC), DAY)) == jobs
+
+
+def judging_files() -> dict[str, str]:
+    """sha256 of each file that decides what a trial's outcome and a case's verdict are."""
+    paths = [*sorted((ROOT / "runner" / "judging").glob("*.py")), ROOT / "runner" / "engines" / "base.py"]
+    return {path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def test_who_changes_what_judges_trials_looks_at_what_verdicts_mean() -> None:
+    """Could a trial of old get another outcome now, or a case another verdict? Then raise runner.revision.SEMANTICS.
+
+    Either way say that you looked: python -m tests.corpus.test_reuse
+    """
+    noted = json.loads(JUDGING.read_text())
+    changed = [path for path, digest in judging_files().items() if noted["files"].get(path) != digest]
+    assert not changed, test_who_changes_what_judges_trials_looks_at_what_verdicts_mean.__doc__
+    assert noted == {"semantics": SEMANTICS, "files": judging_files()}
+
+
+if __name__ == "__main__":
+    JUDGING.write_text(json.dumps({"semantics": SEMANTICS, "files": judging_files()}, indent=1) + "\n")
+    print(f"wrote {JUDGING.relative_to(ROOT)}")
