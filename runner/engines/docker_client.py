@@ -180,7 +180,7 @@ def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:
 def load(client: DockerClient, pieces: Iterable[bytes]) -> None:
     """Take in what `save` gave. Raises EngineError, or MachineError where the disk is full."""
     with speaking("load the images"):
-        answer: Iterable[dict[str, Any]] = client.api.load_image(pieces)  # type: ignore[no-untyped-call]
+        answer: Iterable[dict[str, Any]] = client.api.load_image(iter(pieces))  # type: ignore[no-untyped-call]
         for chunk in answer:
             if "error" in chunk:
                 text = f"could not load the images: {' '.join(str(chunk['error']).split())}"

@@ -23,6 +23,7 @@ from typing import IO
 import runner
 from runner.case import Case
 from runner.engines.base import EngineName, Note
+from runner.errors import UsageError
 from runner.evidence import ImageFacts, Variant
 from runner.offline import starter, wheels
 from runner.offline.bundle import Bundle, Image, Member
@@ -33,6 +34,7 @@ from runner.revision import PACKED, describe
 SUFFIX = ".casebook.tar"
 IMAGES = "images.tar.gz"
 LOCKED = "locked"
+WHEELS = "wheels"
 
 THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -45,7 +47,6 @@ _LEVEL = 1
 """Of an image of 452 MB, on one core: gzip -1 34 % at 97 MB/s, gzip -6 30 % at 17 MB/s, xz -0 25 % at 12 MB/s,
 xz -1 23 % at 7 MB/s; and xz takes three times as long to unpack. All in all gzip -1 is sooner there unless the way is
 slower than 1.5 MB/s. Wheels are compressed already, so the archive itself is plain."""
-_NOT_PACKED = frozenset({"__pycache__", ".DS_Store"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ def saved_images(root: Path, wish: Wish, opened: ExitStack, note: Note) -> Saved
 def pack(root: Path, wish: Wish, saved: Saved | None, into: Path, note: Note) -> Bundle:
     """Write the archive `into`, whole or not at all. `saved` has the images where those are packed.
 
-    Raises ManifestError where there is no lock, BuildError where wheels can't be had.
+    Raises UsageError, ManifestError where there is no lock, BuildError where wheels can't be had.
     """
     case, spec = wish.case, wish.case.environment(wish.environment)
     locks = _locks(case, wish.environment)
@@ -92,7 +93,7 @@ def pack(root: Path, wish: Wish, saved: Saved | None, into: Path, note: Note) ->
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=into.parent) as scratch:
         stage = Path(scratch)
         files = _checkout(root, case)
-        pythons = _runner_wheels(root, wish, stage, note)
+        pythons = _runner_wheels(wish, stage, note)
         if wish.engine is EngineName.VENV:
             for lock in locks:
                 wheels.download_lock(lock, spec.python, stage / LOCKED, note)
@@ -125,21 +126,36 @@ def _checkout(root: Path, case: Case) -> dict[str, Path | bytes]:
 def _files(top: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(top.rglob("*")):
         relative = path.relative_to(top)
-        if path.is_file() and not _NOT_PACKED & set(relative.parts):
+        if path.is_file() and "__pycache__" not in relative.parts:
             yield relative.as_posix(), path
 
 
-def _runner_wheels(root: Path, wish: Wish, stage: Path, note: Note) -> dict[str, list[str]]:
+def _runner_wheels(wish: Wish, stage: Path, note: Note) -> dict[str, list[str]]:
     """For each Python, the wheels; uv only where there will be something to install."""
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     left_out = "uv" if wish.engine is EngineName.DOCKER else ""
-    roots = [each for each in project["dependencies"] if wheels.name_of(each) != left_out]
+    roots = [each for each in _dependencies() if wheels.name_of(each) != left_out]
     found = {}
     for python in wish.pythons:
         pins = wheels.runner_pins(roots, python)
-        paths = wheels.download_pins(pins, python, stage / "wheels" / python, note)
-        found[python] = [f"wheels/{python}/{path.name}" for path in paths]
+        with tempfile.TemporaryDirectory(dir=stage) as apart:
+            fetched = wheels.download_pins(pins, python, Path(apart), note)
+            found[python] = [f"{WHEELS}/{_moved(path, stage / WHEELS)}" for path in fetched]
     return found
+
+
+def _dependencies() -> list[str]:
+    path = Path(runner.__file__).parents[1] / "pyproject.toml"
+    try:
+        return list(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"])
+    except FileNotFoundError:
+        raise UsageError("this runner can't pack itself: it is not in a checkout of Casebook") from None
+
+
+def _moved(path: Path, into: Path) -> str:
+    """Most wheels fit every Python, and are there already."""
+    into.mkdir(exist_ok=True)
+    path.replace(into / path.name)
+    return path.name
 
 
 def squeeze(pieces: Iterable[bytes], into: Path, note: Note) -> None:
