@@ -210,12 +210,50 @@ def zygote() -> None:
     return row("zygote", f"{text}: {ratio:.1f} times faster (wanted 5)")
 
 
+RELEASES = ("21.3", "23.1")
+"""Of packaging, one of the smallest packages: what is left is what a step adds."""
+
+
+def bisect() -> None:
+    """What one step of a bisection adds to installing a version and running the script."""
+    from runner.engines.uv import program
+    from runner.upstream.record import bisections
+    from tests.upstream.test_bisect_real import lay_out
+
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory)
+        script = lay_out(home)
+        variables = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+        words = ["legacy-version", "--package", "packaging", "--good", RELEASES[0], "--bad", RELEASES[1]]
+
+        def ours() -> float:
+            return run([*RUNNER, "bisect", *words, "--engine", "venv", "--restart"], home, variables)
+
+        ours()  # fetches what uv has not in its cache
+        [found] = bisections(home / "reports", "legacy-version")
+
+        def bare() -> float:
+            return sum(bare_step(step.version, step.trials) for step in found.steps)
+
+        def bare_step(version: str, trials: int) -> float:
+            made = run([program(), "venv", "--quiet", "--clear", "--python", "3.11", "made"], home)
+            install = [program(), "pip", "install", "--quiet", "--compile-bytecode", "--python", "made/bin/python"]
+            installed = run([*install, f"packaging=={version}"], home)
+            return made + installed + sum(run(["made/bin/python", str(script)], home) for _ in range(trials))
+
+        ours_s, bare_s = in_turn(ours, bare)
+        steps = len(found.steps)
+    added = (ours_s - bare_s) / steps
+    row("bisect", f"{ours_s:.2f} s for {steps} steps against {bare_s:.2f} s bare: {added:.2f} s a step (allowed 2 s)")
+
+
 BENCHES: dict[str, Callable[[], None]] = {
     "warm": warm,
     "docker": docker,
     "list": listing,
     "check": check,
     "zygote": zygote,
+    "bisect": bisect,
     "cold": cold,
 }
 

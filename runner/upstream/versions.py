@@ -103,9 +103,7 @@ class Releases:
         if release is None:
             raise UsageError(f"{self.package} {text}: there is no such release{self._nearest(version)}")
         if release.yanked is not None:
-            raise UsageError(
-                f"{self.package} {text} was yanked ({release.yanked}); take another{self._nearest(version)}"
-            )
+            raise UsageError(f"{self.package} {text} was yanked: {release.yanked}{self._nearest(version)}")
         return release
 
     def _nearest(self, version: Version) -> str:

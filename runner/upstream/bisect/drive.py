@@ -94,8 +94,8 @@ class Drive:
 
     @property
     def alpha(self) -> float:
-        """The risk for one call of good, of which there may be so many."""
-        return self.record.question.alpha / (1 + search.most_calls(len(self.record.versions) - 2))
+        """The risk for one call of good: a wrong one moves the answer past any of these versions."""
+        return self.record.question.alpha / (len(self.record.versions) - 1)
 
     def _demand(self, step: Step) -> None:
         low, high = wilson(step.shown, step.trials)

@@ -16,7 +16,7 @@ from runner.upstream.bisect.drive import Drive, EndError
 from runner.upstream.bisect.page import page
 from runner.upstream.bisect.signature import signature
 from runner.upstream.record import Bisection, Question, record_path, unfinished_path
-from runner.upstream.versions import Listing, released
+from runner.upstream.versions import released
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,6 @@ def bisect(
     *,
     environment: str | None = None,
     resume: bool | None = None,
-    listing: Listing = released,
 ) -> tuple[Bisection, Path]:
     """The finished record, and its page. Everything that can be known to be wrong is, before anything is installed.
 
@@ -64,7 +63,7 @@ def bisect(
         record=record_path(reports, case.id, asked.package),
         unfinished=unfinished_path(reports, case.id, asked.package),
     )
-    begun = _begun(asked, files, resume) or record(asked, ask, plan, seen, listing)
+    begun = _begun(asked, files, resume) or record(asked, ask, plan, seen, released)
     _say(begun, console)
     with places.site(plan, ask.variant, engine, seen, console) as site:
         drive = Drive(record=begun, site=site, terms=terms(plan, ask.trials), console=console, save=files.keep)

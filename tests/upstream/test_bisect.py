@@ -1,0 +1,307 @@
+"""The verb, from words to files: what is asked, what is refused, and what lies on disk."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from runner import cli
+from runner.devices import hardware
+from runner.engines import choose as choosing
+from runner.engines.base import Note, Prepared, Recipe, TrialRequest, TrialResult
+from runner.errors import BuildError
+from runner.upstream import site as places
+from runner.upstream import versions
+from runner.upstream.record import Bisection, bisections
+from runner.upstream.versions import Releases, parse
+from tests.conftest import Checkout
+from tests.fakes import LOCK, REPRO, FakeEngine
+
+PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
+NUMPYS = ("1.24.0", "1.24.1", "1.25.0", "1.25.1", "1.25.2", "1.26.0", "1.26.4")
+YANKED = "1.25.9"
+PRE = "1.26.0rc1"
+LATER = "1.26.5"
+"""For a later Python."""
+
+
+def index(package: str) -> Releases:
+    files: list[dict[str, object]] = [{"filename": f"{package}-{each}-py3-none-any.whl"} for each in (*NUMPYS, PRE)]
+    files.append({"filename": f"{package}-{YANKED}-py3-none-any.whl", "yanked": "a bug of its own"})
+    files.append({"filename": f"{package}-{LATER}-py3-none-any.whl", "requires-python": ">=3.12"})
+    return parse(package, versions.JSON, json.dumps({"files": files}).encode())
+
+
+def locked(requirements: Sequence[str], _python: str, _previous: str = "", *, anywhere: bool = False) -> str:
+    """What stands for a lock: the requirements themselves, as the engine below reads them."""
+    return "".join(f"{each}\n" for each in requirements)
+
+
+class Versioned(FakeEngine):
+    """Fails with numpy versions from `first_bad` on. Versions in `broken` can't be installed."""
+
+    def __init__(self, bad: Sequence[str], broken: Mapping[str, str] | None = None) -> None:
+        super().__init__({})
+        self.bad = bad
+        self.broken = broken or {}
+        self.ran: list[str] = []
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        version = recipe.lock.strip().rpartition("==")[2]
+        if version in self.broken:
+            raise BuildError(self.broken[version])
+        return Prepared(key=version, python="/env/bin/python")
+
+    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        self.before_trial(request)
+        self.ran.append(prepared.key)
+        return REPRO if prepared.key in self.bad else PASSED
+
+
+@pytest.fixture
+def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with one case, whose packages come from nowhere."""
+    directory = checkout.write().parent
+    (directory / "locks").mkdir()
+    (directory / "locks" / "interpreter.txt").write_text(LOCK)
+    steps = tmp_path_factory.mktemp("steps")
+    monkeypatch.chdir(checkout.root)
+    monkeypatch.setattr(hardware, "gpus", list)
+    monkeypatch.setattr(places, "_steps", lambda: steps)
+    monkeypatch.setattr(places, "scratch_lock", locked)
+    monkeypatch.setattr("runner.upstream.bisect.run.released", index)
+    return checkout.root
+
+
+def on(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine) -> None:
+    monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Versioned:
+    found = Versioned(bad=(*NUMPYS[4:], PRE))
+    on(monkeypatch, found)
+    return found
+
+
+def casebook(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli.app, list(words), catch_exceptions=False)
+    return result.exit_code, result.output
+
+
+ASKED = ("bisect", "tiny", "--package", "numpy")
+ENDS = ("--good", "1.24.0", "--bad", "1.26.4")
+
+
+def read(here: Path) -> Bisection:
+    [found] = bisections(here / "reports", "tiny")
+    return found
+
+
+@pytest.mark.usefixtures("engine")
+class TestFound:
+    def test_the_release_its_record_and_its_page(self, here: Path) -> None:
+        status, said = casebook(*ASKED, *ENDS)
+        assert status == 0
+        assert "numpy: first bad release: 1.25.2" in said
+        assert "report: reports/bisect/tiny.numpy.md" in said
+        found = read(here)
+        assert found.first == ["1.25.2"]
+        assert "1.24.0" in found.known_good
+        assert "1.26.4" in found.known_bad
+        assert found.passed_over == {YANKED: "yanked: a bug of its own", PRE: "a pre-release"}
+        page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        assert page.startswith("# tiny over the releases of numpy\n\n**first bad release: 1.25.2**\n")
+        assert "| 1 | 1.26.4 | bad |" in page
+        assert f"- {YANKED}: yanked: a bug of its own" in page
+        assert "--good 1.24.0 --bad 1.26.4 --environment interpreter --engine venv" in page
+        assert not list((here / "reports" / "bisect").glob("*unfinished*"))
+
+    def test_the_release_that_mended_it(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        on(monkeypatch, Versioned(bad=NUMPYS[:3]))
+        status, said = casebook(*ASKED, "--bad", "1.24", "--fixed-in", "1.26.4")
+        assert (status, "numpy: first fixed release: 1.25.1" in said) == (0, True)
+        assert read(here).question.mended
+
+    def test_what_can_not_be_installed_is_skipped_and_named(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        on(monkeypatch, Versioned(bad=NUMPYS[4:], broken={"1.25.2": "no wheel fits"}))
+        said = casebook(*ASKED, *ENDS)[1]
+        assert "first bad release is one of: 1.25.2, 1.26.0" in said
+        assert "It stays open between 2 releases, because these could not tell: 1.25.2." in said
+        assert "no wheel fits" in (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+
+    def test_pre_releases_are_tried_where_that_is_asked_or_one_is_an_end(self, here: Path) -> None:
+        casebook(*ASKED, *ENDS, "--pre")
+        assert PRE in read(here).versions
+        casebook(*ASKED, "--good", "1.24.0", "--bad", PRE)
+        assert read(here).versions[-1] == PRE
+
+    def test_nothing_between_is_said_and_only_the_ends_are_tried(self, here: Path, engine: Versioned) -> None:
+        status, said = casebook(*ASKED, "--good", "1.25.1", "--bad", "1.25.2")
+        assert (status, read(here).first) == (0, ["1.25.2"])
+        assert "nothing is between them: only the ends are tried" in said
+        assert set(engine.ran) == {"1.25.1", "1.25.2"}
+
+    def test_the_environments_are_made_of_the_cases_with_that_package_replaced(self, here: Path) -> None:
+        manifest = here / "cases" / "tiny" / "case.yaml"
+        manifest.write_text(manifest.read_text().replace("[numpy==1.26.4]", "[six==1.16.0, numpy==1.26.4]"))
+        casebook(*ASKED, *ENDS)
+        steps = read(here).steps
+        wanted = {
+            hashlib.sha256(f"six==1.16.0\nnumpy=={each.version}\n".encode()).hexdigest(): each.version for each in steps
+        }
+        assert {step.lock: step.version for step in steps} == wanted
+
+
+@pytest.mark.usefixtures("here", "engine")
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("words", "status", "line"),
+        [
+            ((*ASKED, "--good", "1.24.0", "--bad", "1.27"), 2, "numpy 1.27: there is no such release; the nearest are"),
+            ((*ASKED, "--good", YANKED, "--bad", "1.26.4"), 2, "numpy 1.25.9 was yanked: a bug of its own"),
+            ((*ASKED, "--good", "1.24.0", "--bad", LATER), 2, "numpy 1.26.5 can't be installed here: it needs Python"),
+            ((*ASKED, "--good", "new", "--bad", "1.26.4"), 2, "numpy new: that is no version"),
+            ((*ASKED, "--good", "1.26.4", "--bad", "1.24.0"), 2, "write --bad 1.24.0 --fixed-in 1.26.4"),
+            ((*ASKED, "--fixed-in", "1.24.0", "--bad", "1.26.4"), 2, "write --good 1.24.0 --bad 1.26.4"),
+            ((*ASKED, "--good", "1.24", "--bad", "1.24.0"), 2, "nothing is between 1.24.0 and itself"),
+            ((*ASKED, "--bad", "1.24.0"), 2, "name one other end"),
+            ((*ASKED, *ENDS, "--fixed-in", "1.26.4"), 2, "name one other end"),
+            (("bisect", "tiny", "--package", "numpi", *ENDS), 2, "--package numpi: environment interpreter of tiny"),
+            (("bisect", "tiny", "--package", "numpi", *ENDS), 2, "did you mean numpy?"),
+            (("bisect", "tinny", "--package", "numpy", *ENDS), 2, "no case 'tinny'; did you mean tiny?"),
+            ((*ASKED, *ENDS, "--environment", "interpretr"), 2, "did you mean interpreter?"),
+            ((*ASKED, *ENDS, "--environment", "current"), 6, "no environment of tiny can run here: current: 1 GPU"),
+            ((*ASKED, *ENDS, "--variant", "broken"), 2, "--variant broken: write repro or fixed"),
+            ((*ASKED, *ENDS, "--expect-message", "(x"), 2, "--expect-message (x: is no regular expression"),
+            ((*ASKED, *ENDS, "--resume"), 2, "--resume: there is nothing to go on with"),
+            ((*ASKED, "--good", "1.26.0", "--bad", "1.26.4"), 20, "numpy 1.26.0 was said to be good, and fails"),
+            ((*ASKED, "--good", "1.24.0", "--bad", "1.25.0"), 20, "numpy 1.25.0 was said to be bad, and 3 trials"),
+        ],
+    )
+    def test_it_is_one_clear_line(self, here: Path, words: Sequence[str], status: int, line: str) -> None:
+        got, said = casebook(*words)
+        assert (got, line in said, "Traceback" in said) == (status, True, False), said
+        assert not list(here.glob("reports/bisect/*.json"))
+
+    def test_an_index_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def away(_package: str) -> Releases:
+            raise BuildError("the package index can't be reached: connection refused")
+
+        monkeypatch.setattr("runner.upstream.bisect.run.released", away)
+        status, said = casebook(*ASKED, *ENDS)
+        assert (status, said.endswith("casebook: the package index can't be reached: connection refused\n")) == (
+            5,
+            True,
+        )
+
+    def test_an_index_that_goes_away_is_no_skip(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        gone = "the environment could not be built: error sending request for url (x): connection refused"
+        on(monkeypatch, Versioned(bad=NUMPYS[4:], broken={"1.25.1": gone}))
+        status, said = casebook(*ASKED, *ENDS)
+        assert (status, "connection refused" in said) == (5, True)
+        on(monkeypatch, Versioned(bad=NUMPYS[4:]))
+        assert "first bad release: 1.25.2" in casebook(*ASKED, *ENDS, "--resume")[1]
+
+    def test_two_at_once_on_one_case(self) -> None:
+        from filelock import FileLock
+
+        with FileLock(places._steps() / "tiny.lock"):
+            status, said = casebook(*ASKED, *ENDS)
+        assert (status, "another process tries versions of tiny just now" in said) == (2, True)
+
+
+class TestStopped:
+    @pytest.fixture
+    def stopped(self, here: Path, engine: Versioned) -> list[str]:
+        """What ran before somebody pressed Ctrl-C."""
+
+        def interrupt(_request: TrialRequest) -> None:
+            if len(engine.ran) == 20:
+                raise KeyboardInterrupt
+
+        engine.before_trial = interrupt
+        status, _ = casebook(*ASKED, *ENDS)
+        assert status == 130
+        assert list(here.glob("reports/bisect/*")) == [here / "reports" / "bisect" / "tiny.numpy.unfinished.json"]
+        engine.before_trial = lambda _request: None
+        ran, engine.ran = engine.ran, []
+        return ran
+
+    def test_it_goes_on_where_it_was(self, here: Path, stopped: list[str], engine: Versioned) -> None:
+        status, said = casebook(*ASKED, *ENDS, "--resume")
+        assert (status, "first bad release: 1.25.2" in said) == (0, True)
+        trials = sum(step.trials for step in read(here).steps)
+        assert len(stopped) + len(engine.ran) == trials
+        assert "1.26.4" not in engine.ran
+
+    @pytest.mark.usefixtures("stopped")
+    def test_nothing_that_was_done_is_thrown_away_unasked(self, here: Path) -> None:
+        status, said = casebook(*ASKED, *ENDS)
+        assert status == 2
+        assert "was begun and stopped; go on with --resume, or begin again with --restart" in said
+        assert casebook(*ASKED, *ENDS, "--restart")[0] == 0
+
+    @pytest.mark.usefixtures("stopped")
+    @pytest.mark.parametrize("words", [("--alpha", "0.05"), ("--trials", "9"), ("--expect-message", "x")])
+    def test_another_question_does_not_go_on_with_it(self, here: Path, words: Sequence[str]) -> None:
+        status, said = casebook(*ASKED, *ENDS, "--resume", *words)
+        assert (status, "what was stopped was another question, or the case has changed" in said) == (2, True)
+
+    @pytest.mark.usefixtures("stopped")
+    def test_nor_does_another_state_of_the_case(self, here: Path) -> None:
+        (here / "cases" / "tiny" / "repro.py").write_text("print('rel_err=1')\n")
+        assert "the case has changed" in casebook(*ASKED, *ENDS, "--resume")[1]
+
+    @pytest.mark.usefixtures("stopped")
+    def test_a_record_that_can_not_be_read_says_what_to_do(self, here: Path) -> None:
+        (here / "reports" / "bisect" / "tiny.numpy.unfinished.json").write_text("{}")
+        status, said = casebook(*ASKED, *ENDS, "--resume")
+        assert (status, "can't be read as a bisection: question: Field required" in said) == (1, True)
+
+
+class TestThrownAway:
+    def test_environments_of_killed_searches_are_swept(self, here: Path) -> None:
+        left = places._steps() / "tiny" / "envs" / "0123"
+        left.mkdir(parents=True)
+        assert places.sweep() == [f"environments of tried versions: {places._steps() / 'tiny'}"]
+        assert not left.exists()
+
+    def test_those_of_a_running_one_are_not(self, here: Path) -> None:
+        left = places._steps() / "tiny" / "envs"
+        left.mkdir(parents=True)
+        with _held(places._steps() / "tiny.lock"):
+            assert places.sweep() == []
+        assert left.exists()
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    from filelock import FileLock
+
+    with FileLock(path):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("requirements", "changes", "wanted"),
+    [
+        (["Torch==2.1", "numpy==1"], {"torch": "2.2"}, ["torch==2.2", "numpy==1"]),
+        (["jax[cuda,tpu]==0.5"], {"jax": "0.6"}, ["jax[cuda,tpu]==0.6"]),
+        (["a==1", "b==2"], {"b": None}, ["a==1", "b"]),
+    ],
+)
+def test_requirements_with_a_package_replaced(
+    requirements: list[str], changes: dict[str, str | None], wanted: list[str]
+) -> None:
+    assert places.changed(requirements, changes) == wanted
+
+
+def test_help_says_what_each_option_does() -> None:
+    said = casebook("bisect", "--help")[1]
+    for option in ("--package", "--good", "--bad", "--fixed-in", "--resume", "--expect-message", "--good-message"):
+        assert option in said
