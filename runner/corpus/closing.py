@@ -63,7 +63,7 @@ def _failing(judged: Iterable[Finished]) -> list[str]:
 def _broke(broke: Sequence[Finished]) -> list[str]:
     lines = [_line(f"broke: {each.job.name}", each.reason) for each in sorted(broke, key=lambda each: each.job.name)]
     more = len(lines) - _BROKE_SHOWN
-    return lines if more <= 0 else [*lines[:_BROKE_SHOWN], f"broke: {more} more, which the run's page lists"]
+    return lines if more <= 0 else [*lines[:_BROKE_SHOWN], f"  broke: {more} more, which the run's page lists"]
 
 
 def _lost(finished: Iterable[Finished]) -> list[str]:

@@ -1,0 +1,334 @@
+import errno
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from runner.corpus import drive as module
+from runner.corpus import order
+from runner.corpus.drive import Driver, Pages
+from runner.corpus.journal import Journal, read
+from runner.corpus.model import End, Finished, Job, Lost, Run
+from runner.corpus.table import display
+from runner.corpus.workers import ATTEMPTS, Ended, Event, Gone, Gpu, Machine, Start
+from runner.errors import MachineError
+from runner.evidence import Verdict, evidence_path
+from tests.corpus.test_journal import NOW, finished, job
+from tests.report.example import CASE, evidence
+
+GPU = Gpu(index=0, compute_capability="9.0", name="NVIDIA H200")
+TWO_CORES = Machine(name="here", cores=2)
+Answer = Callable[[Start], Event | BaseException]
+
+
+def ends(start: Start) -> Event:
+    return Ended(finished=finished(start.job, worker="w1"))
+
+
+def goes(start: Start) -> Event:
+    return Gone(job=start.job, lost=Lost(worker="w1", reason="it was killed", after_s=1.0))
+
+
+def stops(start: Start) -> Event:
+    return Ended(
+        finished=finished(start.job, end=End.BROKE, verdict=None, reason="no space left on x", stops=True, worker="w1")
+    )
+
+
+class FakeWorkers:
+    """Does each job at once when it is asked for news, one at a time, as `answers` say in turn; then they end well."""
+
+    def __init__(self, *answers: Answer, machines: Sequence[Machine] = (TWO_CORES,)) -> None:
+        self.answers = list(answers)
+        self.machines: Sequence[Machine] = machines
+        self.starts: list[Start] = []
+        self.most = 0
+        self._now: list[Start] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def start(self, start: Start) -> str:
+        self.starts.append(start)
+        self._now.append(start)
+        self.most = max(self.most, len(self._now))
+        return f"w{len(self._now)}"
+
+    def events(self, within_s: float) -> Sequence[Event]:
+        start = self._now.pop(0)
+        answer = self.answers.pop(0) if self.answers else ends
+        event = answer(start)
+        if isinstance(event, BaseException):
+            raise event
+        return [event]
+
+
+class Bench:
+    """A run of some jobs, and what its driver says."""
+
+    def __init__(self, reports: Path, *jobs: Job) -> None:
+        from runner.corpus.journal import new_id
+        from runner.corpus.model import Settings
+
+        self.reports = reports
+        self.out = io.StringIO()
+        self.jobs = list(jobs)
+        settings = Settings(root="/checkout", reports=str(reports))
+        run = Run(id=new_id(reports, NOW), started=NOW, settings=settings, jobs=self.jobs)
+        self.journal = Journal.create(reports, run)
+
+    def drive(self, workers: FakeWorkers, **more: object) -> None:
+        shown = display(self.out, self.journal.run.left, len(self.journal.run.finished))
+        Driver(journal=self.journal, workers=workers, display=shown, **more).drive()  # type: ignore[arg-type]
+
+    @property
+    def ends(self) -> dict[str, End]:
+        """As they stand on disk."""
+        return {each.job.name: each.end for each in self.on_disk()}
+
+    def on_disk(self) -> list[Finished]:
+        return read(self.journal.directory).finished
+
+
+@pytest.fixture
+def make(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Bench]:
+    def made(*jobs: Job) -> Bench:
+        bench = Bench(tmp_path, *jobs)
+        request.addfinalizer(bench.journal.close)
+        return bench
+
+    return made
+
+
+def jobs(number: int) -> list[Job]:
+    return [job(f"case-{n}") for n in range(number)]
+
+
+def test_every_job_is_run_once_as_many_at_a_time_as_there_are_cores(make: Callable[..., Bench]) -> None:
+    bench, workers = make(*jobs(5)), FakeWorkers()
+    bench.drive(workers)
+    assert sorted(start.job.name for start in workers.starts) == [job.name for job in bench.jobs]
+    assert workers.most == 2
+    assert bench.ends == {job.name: End.RAN for job in bench.jobs}
+    assert bench.out.getvalue().count("confirmed case-") == 5
+    assert read(bench.journal.directory).workers == ["w1", "w2"]
+
+
+def test_the_longest_goes_first(make: Callable[..., Bench]) -> None:
+    bench, workers = (
+        make(job("short", expected_s=1.0), job("long", expected_s=9.0), job("mid", expected_s=5.0)),
+        FakeWorkers(),
+    )
+    bench.drive(workers)
+    assert [start.job.case for start in workers.starts] == ["long", "mid", "short"]
+
+
+def test_an_end_is_on_disk_before_the_next_job_starts(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(*jobs(3))
+    seen: list[int] = []
+    workers = FakeWorkers(machines=[Machine(name="here", cores=1)])
+    start = workers.start
+
+    def started(of: Start) -> str:
+        seen.append(len(bench.on_disk()))
+        return start(of)
+
+    monkeypatch.setattr(workers, "start", started)
+    bench.drive(workers)
+    assert seen == [0, 1, 2]
+
+
+def test_what_was_finished_before_is_not_run_again(make: Callable[..., Bench]) -> None:
+    bench, workers = make(*jobs(3)), FakeWorkers()
+    bench.journal.append([finished(bench.jobs[1], end=End.REUSED)])
+    bench.drive(workers)
+    assert [start.job.case for start in workers.starts] == ["case-0", "case-2"]
+    assert "[2/3]" in bench.out.getvalue()
+
+
+def test_jobs_in_an_environment_that_ran_know_it_is_prepared(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[tuple[str, str]]] = []
+    choose = order.choose
+
+    def chosen(
+        waiting: Sequence[Job], running: Sequence[Start], machines: Sequence[Machine], prepared: set[tuple[str, str]]
+    ) -> list[Start]:
+        seen.append(set(prepared))
+        return choose(waiting, running, machines, prepared)
+
+    monkeypatch.setattr(order, "choose", chosen)
+    bench = make(*[job(f"case-{n}", environment_key=f"k{n}") for n in range(3)])
+    bench.drive(FakeWorkers(machines=[Machine(name="here", cores=1)]), prepared={("here", "old")})
+    assert seen[0] == {("here", "old")}
+    assert seen[-1] >= {("here", "k0"), ("here", "k1")}
+
+
+class TestLost:
+    def test_a_job_whose_worker_went_away_is_run_again_and_shown_as_such(self, make: Callable[..., Bench]) -> None:
+        bench, workers, told = make(*jobs(1)), FakeWorkers(goes), list[int]()
+        bench.drive(workers, lost=lambda: told.append(1))
+        [done] = bench.on_disk()
+        assert (done.end, done.verdict) == (End.RAN, Verdict.CONFIRMED)
+        assert [lost.reason for lost in done.lost] == ["it was killed"]
+        assert "lost case-0/e: worker w1" in bench.out.getvalue()
+        assert told == [1]
+
+    def test_a_job_that_kills_its_workers_is_given_up_and_the_rest_goes_on(self, make: Callable[..., Bench]) -> None:
+        bench = make(job("killer", expected_s=9.0), job("good", expected_s=1.0))
+        workers = FakeWorkers(machines=[Machine(name="here", cores=1)])
+        workers.answers = [goes] * ATTEMPTS
+        bench.drive(workers)
+        by_name = {each.job.case: each for each in bench.on_disk()}
+        assert by_name["killer"].end is End.BROKE
+        assert len(by_name["killer"].lost) == ATTEMPTS
+        assert by_name["good"].end is End.RAN
+        assert by_name["good"].lost == []
+
+
+class TestStops:
+    def test_a_machine_that_can_not_go_on_for_a_moment_loses_nothing(self, make: Callable[..., Bench]) -> None:
+        bench = make(*jobs(2))
+        bench.drive(FakeWorkers(stops))
+        assert set(bench.ends.values()) == {End.RAN}
+        assert [len(each.lost) for each in bench.on_disk()] == [0, 1]
+
+    def test_one_that_stays_so_ends_the_run_and_the_job_is_left(self, make: Callable[..., Bench]) -> None:
+        bench = make(job("first", expected_s=9.0), job("second", expected_s=5.0), job("third"))
+        bench.journal.append([finished(bench.jobs[2])])
+        one = Machine(name="here", cores=1)
+        with pytest.raises(MachineError, match="no space left on x"):
+            bench.drive(FakeWorkers(stops, stops, machines=[one]))
+        assert bench.ends == {"third/e": End.RAN}
+        assert [job.case for job in read(bench.journal.directory).left] == ["first", "second"]
+
+    def test_of_several_machines_one_may_be_full(self, make: Callable[..., Bench]) -> None:
+        bench = make(*jobs(1))
+        machines = [Machine(name="a", cores=1), Machine(name="b", cores=1)]
+        bench.drive(FakeWorkers(stops, stops, machines=machines))
+        assert bench.ends == {"case-0/e": End.RAN}
+
+
+class TestGpus:
+    def test_a_gpu_that_is_set_aside_in_mid_run_skips_what_needs_it(self, make: Callable[..., Bench]) -> None:
+        bench = make(job("a", gpus=1, expected_s=9.0), job("b", gpus=1, expected_s=1.0), job("c"))
+        workers = FakeWorkers(machines=[Machine(name="here", cores=1, gpus=[GPU])])
+
+        def breaks(start: Start) -> Event:
+            broken = Gpu(index=0, compute_capability="9.0", aside="GPU 0 is set aside: Xid 79")
+            workers.machines = [Machine(name="here", cores=1, gpus=[broken])]
+            return ends(start)
+
+        workers.answers = [breaks]
+        bench.drive(workers)
+        assert bench.ends == {"a/e": End.RAN, "b/e": End.SKIPPED, "c/e": End.RAN}
+        assert [each.reason for each in bench.on_disk() if each.end is End.SKIPPED] == ["GPU 0 is set aside: Xid 79"]
+
+    def test_a_gpu_is_had_by_one_at_a_time(self, make: Callable[..., Bench]) -> None:
+        bench = make(job("a", gpus=1), job("b", gpus=1))
+        workers = FakeWorkers(machines=[Machine(name="here", cores=8, gpus=[GPU])])
+        bench.drive(workers)
+        assert workers.most == 1
+        assert [tuple(start.gpus) for start in workers.starts] == [(0,), (0,)]
+
+    def test_where_every_machine_is_gone_the_rest_is_left(self, make: Callable[..., Bench]) -> None:
+        bench, workers = make(*jobs(2)), FakeWorkers()
+
+        def last(start: Start) -> Event:
+            workers.machines = []
+            return goes(start)
+
+        workers.answers = [last, goes]
+        with pytest.raises(MachineError, match="no machine is left"):
+            bench.drive(workers)
+        assert bench.ends == {}
+
+
+def test_after_one_that_is_not_confirmed_nothing_starts_where_that_was_asked(make: Callable[..., Bench]) -> None:
+    def fails(start: Start) -> Event:
+        return Ended(finished=finished(start.job, verdict=Verdict.FIX_FAILS))
+
+    bench, workers = make(*jobs(5)), FakeWorkers(fails)
+    bench.drive(workers, fail_fast=True)
+    assert len(workers.starts) == 2  # the other one had begun
+    assert len(read(bench.journal.directory).left) == 3
+    bench.drive(FakeWorkers())
+    assert len(bench.ends) == 5
+
+
+def test_ctrl_c_leaves_what_was_finished(make: Callable[..., Bench]) -> None:
+    bench = make(*jobs(4))
+    with pytest.raises(KeyboardInterrupt):
+        bench.drive(FakeWorkers(ends, lambda _: KeyboardInterrupt()))
+    assert bench.ends == {"case-0/e": End.RAN}
+
+
+def test_a_full_disk_leaves_what_was_finished(make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make(*jobs(4))
+
+    def filled(start: Start) -> Event:
+        def pwrite(*_: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        return ends(start)
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        bench.drive(FakeWorkers(ends, filled))
+    assert str(caught.value.filename).endswith("journal.jsonl")
+    monkeypatch.undo()
+    assert bench.ends == {"case-0/e": End.RAN}
+    bench.drive(FakeWorkers())
+    assert len(bench.ends) == 4
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TestPages:
+    def test_pages_are_rendered_beside_the_run_every_few_minutes(self, tmp_path: Path) -> None:
+        clock = Clock()
+        pages = Pages(tmp_path, clock)
+        for case in ("rwkv6-backward", "other-case"):
+            run = evidence(case=CASE.model_copy(update={"id": case}))
+            run.write(evidence_path(tmp_path, run))
+        pages.of("rwkv6-backward")
+        pages.now_and_then()
+        pages.wait()
+        assert not list(tmp_path.glob("*.md"))
+        clock.now = module.PAGES_EVERY_S
+        pages.now_and_then()
+        pages.wait()
+        assert sorted(page.name for page in tmp_path.glob("*.md")) == ["README.md", "rwkv6-backward.md"]
+        assert "other-case" in (tmp_path / "README.md").read_text()
+
+    def test_where_nothing_new_is_there_nothing_is_rendered(self, tmp_path: Path) -> None:
+        clock = Clock()
+        pages = Pages(tmp_path, clock)
+        clock.now = 10 * module.PAGES_EVERY_S
+        pages.now_and_then()
+        pages.wait()
+        assert not list(tmp_path.iterdir())
+
+    def test_evidence_that_can_not_be_read_does_not_end_the_run(self, tmp_path: Path) -> None:
+        clock = Clock()
+        pages = Pages(tmp_path, clock)
+        (tmp_path / "evidence" / "x").mkdir(parents=True)
+        (tmp_path / "evidence" / "x" / "y.json").write_text("{")
+        pages.of("x")
+        clock.now = module.PAGES_EVERY_S
+        pages.now_and_then()
+        pages.wait()
+        assert not list(tmp_path.glob("*.md"))
