@@ -1,12 +1,20 @@
 """`casebook case`: one case."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runner.cli.base import EPILOG, app, ends_in_one_line, indices, root, seconds, shown
+from runner.errors import UsageError
+
+if TYPE_CHECKING:
+    from runner.case import Case
+    from runner.console import Console
+    from runner.engines.base import Engine
+    from runner.plan import Options
 
 
 @app.command(name="case", epilog=EPILOG)
@@ -22,6 +30,10 @@ def run_one(
     image: Annotated[
         str | None,
         typer.Option(help="Run in this image as it stands (docker). What differs from the lock is listed."),
+    ] = None,
+    over: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="WHEEL", help="Put this wheel over what the case locks (docker); drift tells."),
     ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")
@@ -72,6 +84,8 @@ def run_one(
     with choose(engine, top, out.say) as chosen:
         for line in chosen.sweep():
             out.say(f"left by a run that was killed: {line}")
+        if over:
+            options = with_wheels(found, options, over, chosen, out)
         result = run_case(found, options, chosen, out)
     if isinstance(result, Skipped):
         out.say(f"{case}: skipped")
@@ -83,3 +97,28 @@ def run_one(
     page = publish(reports or top / "reports", result)
     out.say(f"report: {shown(page)}")
     raise typer.Exit(result.verdict.exit_status)
+
+
+def with_wheels(
+    case: "Case", options: "Options", wheels: Sequence[Path], engine: "Engine", out: "Console"
+) -> "Options":
+    """The same options with an image that has the wheels over repro's environment. Raises as `override.ensure`."""
+    from dataclasses import replace
+
+    from runner.engines.base import EngineName
+    from runner.engines.docker_client import connect
+    from runner.evidence import Variant
+    from runner.images import override
+    from runner.plan import Skipped, make_plan, recipe
+
+    if options.image:
+        raise UsageError("--with puts a wheel over the case's own image; leave --image out")
+    if engine.name is not EngineName.DOCKER:
+        raise UsageError(f"--with: the {engine.name} engine has no images to put a wheel over; add --engine docker")
+    plan = make_plan(case, options, engine)
+    if isinstance(plan, Skipped):
+        return options
+    wanted = recipe(case, plan.environment, Variant.REPRO)
+    with out.step("putting wheels over the image") as note:
+        image = override.ensure(connect(), root(), wanted, wheels, note)
+    return replace(options, environment=plan.environment, image=image)

@@ -64,7 +64,7 @@ _ROOM_PER_WHEEL_BYTE = 6
 installed, and 15.1 GB were taken meanwhile (the layer of the stage that installs, then the copy that the image keeps,
 as a container and again as a layer)."""
 
-_ORDER = ("environment", "tools", "installer", "system", "base")
+_ORDER = ("override", "environment", "tools", "installer", "system", "base")
 """Parts, each before those that it stands on."""
 
 
@@ -164,7 +164,7 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> Imag
     found = _find(client, root, recipe, pin)
     if found:
         return found
-    with _one_at_a_time(note):
+    with one_at_a_time(note):
         return _find(client, root, recipe, pin) or _construct(client, root, recipe, pin, note)
 
 
@@ -245,7 +245,7 @@ def _current(identity: str, pin: Pin) -> bool:
 
 
 @contextmanager
-def _one_at_a_time(note: Note) -> Iterator[None]:
+def one_at_a_time(note: Note) -> Iterator[None]:
     """One build on this machine: two would make the common stages twice, and clearing up would hit the other's."""
     path = user_cache_path(LABEL) / "builds.lock"
     with sole(path, note, "waiting for another build on this machine to end"):
@@ -256,19 +256,20 @@ def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: Pin, note:
     base = bases.obtain(client, pin, note)
     stage = plan(root, recipe, base)
     _check_room(client, base, recipe, note)
-    _make(client, stage, collect(), base, note)
+    make(client, stage, collect(), base, note)
     found = find_image(client, stage.reference)
     if found is None:
         raise BuildError(f"{stage.reference} was built and is not there; is something removing images?")
     return found.model_copy(update={"base": base.identity})
 
 
-def _make(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
+def make(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
+    """Build the stage and what it stands on, as far as they are not there. The caller has `one_at_a_time`."""
     if find_image(client, stage.reference):
         return
     for parent in stage.parents.values():
         if isinstance(parent, Stage):
-            _make(client, parent, settings, base, note)
+            make(client, parent, settings, base, note)
     _build(client, stage, settings, base, note)
 
 
@@ -447,7 +448,7 @@ def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note
 
     An image that a container runs in stays. `note` is told of it, and of how much disk was freed.
     """
-    with _one_at_a_time(note):
+    with one_at_a_time(note):
         before = _layer_bytes(client)
         unused = [use.name for use in usage(client, root, recipes) if not use.cases]
         removed = [name for name in unused if _removed(client, name, note)]

@@ -333,7 +333,7 @@ def test_a_second_build_on_this_machine_waits_and_then_finds_it_done(monkeypatch
         waiting.set()
 
     with ThreadPoolExecutor() as pool:
-        with images._one_at_a_time(silent):
+        with images.one_at_a_time(silent):
             second = pool.submit(ensure, builder.fake.client, ROOT, RECIPE, note)
             assert waiting.wait(60)
             builder.fake.images.append(on_engine(plan(ROOT, RECIPE, OTHER)))
