@@ -81,11 +81,15 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Ruff and mypy --strict over runner, noxfile and tests."""
+    """Ruff and mypy --strict over runner, noxfile and tests; actionlint and zizmor over the workflows."""
     python = environment(session, "dev")
     session.run(python, "-m", "ruff", "check", *PATHS, external=True)
     session.run(python, "-m", "ruff", "format", "--check", *PATHS, external=True)
     session.run(python, "-m", "mypy", external=True)
+    session.run(str(Path(python).with_name("actionlint")), external=True)
+    session.run(
+        str(Path(python).with_name("zizmor")), "--offline", "--no-progress", "--quiet", ".github", external=True
+    )
 
 
 @nox.session(venv_backend="none", default=False)

@@ -1,0 +1,185 @@
+"""The workflows of GitHub Actions: what they call exists, what they use is pinned, and who may run where."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from runner import cli
+from runner.evidence import Verdict
+
+ROOT = Path(__file__).parents[1]
+HOME = ROOT / ".github"
+FILES = sorted([*HOME.glob("workflows/*.yml"), *HOME.glob("actions/*/action.yml")])
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in HOME.glob("workflows/*.yml")}
+JOBS = [(name, id_, job) for name, each in sorted(WORKFLOWS.items()) for id_, job in each["jobs"].items()]
+ON = True
+"""What YAML 1.1 makes of the key `on`."""
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    data = yaml.safe_load(path.read_text())
+    for job in data.get("jobs", {"": data.get("runs", {})}).values():
+        yield from job.get("steps", [])
+
+
+def scripts() -> Iterator[str]:
+    for path in FILES:
+        yield from (step["run"] for step in steps(path) if "run" in step)
+
+
+def script(path: str, name: str) -> str:
+    return str(next(step["run"] for step in steps(HOME / path) if step.get("name") == name))
+
+
+def test_there_are_workflows() -> None:
+    assert set(WORKFLOWS) == {"case", "corpus", "tests"}
+    assert len(list(scripts())) >= 7
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + "/" + path.name)
+def test_every_action_is_pinned_by_commit_with_its_version(path: Path) -> None:
+    uses = re.findall(r"^\s*(?:- )?uses: +(.*)$", path.read_text(), re.MULTILINE)
+    assert uses
+    for each in uses:
+        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+|\./\.github/actions/[\w-]+( +#.*)?", each)
+    for local in re.findall(r"uses: \./(\S+)", path.read_text()):
+        assert (ROOT / local / "action.yml").is_file()
+
+
+def test_one_action_has_one_commit() -> None:
+    text = "".join(path.read_text() for path in FILES)
+    pins = set(re.findall(r"uses: +([\w-]+/[\w-]+)@([0-9a-f]{40}  # \S+)", text))
+    assert len({name for name, _ in pins}) == len(pins)
+
+
+@pytest.mark.parametrize(("workflow", "id_", "job"), JOBS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_job_ends_and_may_only_read(workflow: str, id_: str, job: dict[str, Any]) -> None:
+    assert 1 <= job["timeout-minutes"] <= 180
+    assert WORKFLOWS[workflow]["permissions"] == {"contents": "read"}
+    assert set(job.get("permissions", {}).values()) <= {"read"}
+    for step in job["steps"]:
+        if str(step.get("uses", "")).startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+
+
+def test_no_secret_is_used_and_no_fork_gets_a_gpu() -> None:
+    for path in FILES:
+        assert "secrets." not in path.read_text()
+        assert "pull_request_target" not in path.read_text()
+    guard = "github.event.pull_request.head.repo.full_name == github.repository"
+    jobs = WORKFLOWS["corpus"]["jobs"]
+    assert guard in jobs["gpu"]["if"]
+    assert "--on" in script("workflows/corpus.yml", "Which cases, on which machines")
+    assert "gpu" not in jobs["hosted"]["strategy"]["matrix"]
+
+
+def test_started_by_events_one_run_replaces_or_awaits_another() -> None:
+    for name, workflow in WORKFLOWS.items():
+        called = set(workflow[ON]) == {"workflow_call"}
+        assert ("concurrency" in workflow) is not called, name
+    assert set(WORKFLOWS["corpus"][ON]["pull_request"]["paths"]) == {"cases/**", "images/**"}
+
+
+def test_every_session_and_verb_exists() -> None:
+    text = "\n".join(scripts())
+    sessions = {word for words in re.findall(r"nox -s((?: [a-z][a-z-]*)+)", text) for word in words.split()}
+    assert sessions == {"lint", "check", "tests", "corpus"}
+    listed = subprocess.run(
+        [sys.executable, "-m", "nox", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert sessions <= set(re.findall(r"^[*-] (\S+)", listed.stdout, re.MULTILINE))
+    verbs = set(re.findall(r"python -m runner ([a-z-]+)", text))
+    assert verbs == {"matrix", "run-merge", "run-report", "case"}
+    assert verbs <= set(get_command(cli.app).commands)  # type: ignore[attr-defined]
+
+
+def test_every_option_of_a_verb_exists() -> None:
+    commands = get_command(cli.app).commands  # type: ignore[attr-defined]
+    wanted = {
+        "corpus": script("actions/run-cases/action.yml", "Run the cases"),
+        "case": script("workflows/case.yml", "Run the case"),
+        "matrix": script("workflows/corpus.yml", "Which cases, on which machines"),
+    }
+    for verb, text in wanted.items():
+        known = {option for parameter in commands[verb].params for option in parameter.opts}
+        named = set(re.findall(r"(?:^|[\s(])(--[a-z][a-z-]+)", text)) - {"--quiet"}
+        assert named
+        assert named <= known, verb
+
+
+# The scripts themselves, run by bash with a Python that installs nothing
+
+
+def bash(text: str, where: Path, python: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`python` is what `python -m runner` runs; the verb and its arguments are "$@"."""
+    tools = where / "tools"
+    tools.mkdir()
+    for name, body in {"python": f'[ "$2" = pip ] && exit 0\nshift 2\n{python}', "nox": 'printf "%s\\n" "$@"'}.items():
+        (tools / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tools / name).chmod(0o755)
+    (where / "script").write_text(text)
+    given = {"PATH": f"{tools}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(where / "output")}
+    given |= {"GITHUB_STEP_SUMMARY": str(where / "summary"), **variables}
+    command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(where / "script")]
+    return subprocess.run(command, cwd=where, env=given, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("cases", "base"), [("", ""), ("rwkv6-* ", ""), ("", "HEAD")])
+def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: str) -> None:
+    here = f'cd {ROOT} && exec {sys.executable} -m runner "$@"'
+    text = script("workflows/corpus.yml", "Which cases, on which machines")
+    done = bash(text, tmp_path, here, CASES=cases, BASE=base)
+    assert done.returncode == 0, done.stderr
+    lines = dict(line.partition("=")[::2] for line in (tmp_path / "output").read_text().splitlines())
+    assert set(lines) == {"hosted", "gpu"}
+    for name, line in lines.items():
+        entries = json.loads(line)["include"]
+        assert entries or base
+        assert all(("gpu" in entry["runner"]) is (name == "gpu") for entry in entries)
+
+
+def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
+    from runner.corpus.matrix import matrix
+
+    for id_ in ("hosted", "gpu"):
+        assert f"needs.matrix.outputs.{id_} != '{matrix([])}'" in WORKFLOWS["corpus"]["jobs"][id_]["if"]
+
+
+@pytest.mark.parametrize(("environment", "more"), [("current", ["--environment", "current"]), ("", [])])
+def test_cases_reach_the_session_one_by_one(tmp_path: Path, environment: str, more: list[str]) -> None:
+    text = script("actions/run-cases/action.yml", "Run the cases")
+    done = bash(text, tmp_path, "true", CASES="one two *", ENVIRONMENT=environment)
+    expected = ["-s", "corpus", "--", "--max-age", "0", "--reports", "part", *more, "--", "one", "two", "*"]
+    assert done.stdout.splitlines() == expected, done.stderr
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_a_case_passes_with_the_verdict_that_is_expected_and_no_other(tmp_path: Path, verdict: Verdict) -> None:
+    text = script("workflows/case.yml", "Run the case")
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "a b-1.0.whl").touch()
+    for number, expect in enumerate([verdict, *(each for each in Verdict if each is not verdict)]):
+        where = tmp_path / str(number)
+        where.mkdir()
+        (where / "wheels").symlink_to(tmp_path / "wheels")
+        python = f'printf "%s\\n" "$@"; exit {verdict.exit_status}'
+        done = bash(text, where, python, CASE="tiny", ENVIRONMENT="", EXPECT=expect)
+        assert (done.returncode == 0) is (expect is verdict), done.stdout
+        assert "--with\nwheels/a b-1.0.whl\n--\ntiny\n" in done.stdout
+
+
+def test_an_error_of_the_runner_is_no_verdict(tmp_path: Path) -> None:
+    done = bash(
+        script("workflows/case.yml", "Run the case"), tmp_path, "exit 5", CASE="x", ENVIRONMENT="", EXPECT="skipped"
+    )
+    assert done.returncode == 1
+    assert "::error::x ended with status 5, and skipped (14) was expected" in done.stdout
