@@ -28,7 +28,7 @@ Corpus = Callable[[str], Case]
 STORE = '''\
 import torch
 SOURCE = r"""
-extern "C" __global__ void store_one(float* out, long long at) { out[at] = 1.0f; }
+extern "C" __global__ void store_one(float* out, int at) { out[at] = 1.0f; }
 """
 def launch(out, at):
     kernel = torch.cuda._compile_kernel(SOURCE, "store_one")
@@ -41,7 +41,7 @@ launch(out, AT)
 print("launched=1", flush=True)
 print(f"total={read_back(out)}")
 '''
-BEHIND, FAR, INSIDE = (STORE.replace("AT)\n", f"{at})\n") for at in ("64", "1 << 36", "63"))
+BEHIND, FAR, INSIDE = (STORE.replace("AT)\n", f"{at})\n") for at in ("64", "2**31 - 1", "63"))  # launch() passes 32 bits
 
 RACE = '''\
 import torch
