@@ -18,6 +18,7 @@ from pathlib import Path
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
+_OS_FILE = Path("/etc/os-release")
 
 
 def packages() -> dict[str, str]:
@@ -106,12 +107,23 @@ def kernel_driver_version() -> str | None:
     return match.group(1) if match else None
 
 
+def operating_system() -> str | None:
+    """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"."""
+    try:
+        with _OS_FILE.open(encoding="utf-8", errors="replace") as file:
+            match = re.search(r"^PRETTY_NAME=['\"]?([^'\"\n]+)", file.read(65536), re.MULTILINE)
+    except OSError:
+        return None
+    return f"{match.group(1)} ({platform.machine()})" if match else None
+
+
 def attest() -> dict[str, object]:
     cuda = library("libcuda.so.1")
     driver = driver_version()
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "os": operating_system(),
         "packages": packages(),
         "cuda_driver": cuda and cuda_version(cuda),
         "driver": driver,

@@ -253,6 +253,8 @@ class Attestation(Record):
 
     python: str
     platform: str
+    os: str | None = None
+    """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"; not told by evidence from before it was asked for."""
     packages: dict[str, str] = Field(default_factory=dict)
     cuda_driver: str | None = None
     """CUDA version the driver supports, such as "13.0"."""

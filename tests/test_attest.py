@@ -140,3 +140,14 @@ def test_is_python_3_8_with_the_standard_library_alone() -> None:
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in imported} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("line", ['PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"', "PRETTY_NAME='Alpine Linux v3.20'"])
+def test_the_operating_system_by_its_own_name(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = tmp_path / "os-release"
+    release.write_text(f"NAME=x\n{line}\nID=y\n")
+    monkeypatch.setattr(attest, "_OS_FILE", release)
+    name = line.partition("=")[2].strip("'\"")
+    assert str(attest.operating_system()).startswith(f"{name} (")
+    release.unlink()
+    assert attest.operating_system() is None
