@@ -1,0 +1,49 @@
+"""What nodes of the tests run in place of `runner.corpus.work.run_job`. A job's project says what it does."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from runner.console import Console
+from runner.corpus.model import End, Finished, Job, Settings
+from runner.corpus.work import run_job
+
+
+def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> Finished:
+    """Does one of: real, gpus, say PATH (until it is there), die, raise, first PATH (waits once), hold PATH."""
+    verb, _, more = job.project.partition(" ")
+    if verb == "real":
+        return run_job(job, settings, console, gpus)
+    begun, reason = time.monotonic(), ""
+    match verb:
+        case "gpus":
+            reason = ",".join(map(str, gpus))
+        case "say":
+            console.say("what it does now")
+            while not Path(more).exists():
+                time.sleep(0.05)
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            raise RuntimeError("as the test wants it")
+        case "first":
+            with suppress(FileExistsError), Path(more).open("x", encoding="utf-8"):
+                _hold()
+        case "hold":
+            Path(more).touch()
+            try:
+                _hold()
+            finally:
+                Path(f"{more}.cleaned").touch()
+        case _:
+            raise ValueError(verb)
+    return Finished(job=job, end=End.RAN, reason=reason, started=datetime.now(UTC), duration_s=time.monotonic() - begun)
+
+
+def _hold() -> None:
+    """A system call that nothing but a signal ends, as waiting for a trial is."""
+    signal.sigtimedwait([], 600)

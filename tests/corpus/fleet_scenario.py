@@ -1,0 +1,157 @@
+"""A Ray cluster of three nodes on this machine, and what becomes of jobs on it.
+
+`python -m tests.corpus.fleet_scenario DIR`, where DIR is a checkout with a case. A program, since Ray leaves threads,
+handlers and sockets in the process that uses it. Prints JSON, which test_fleet.py looks at.
+"""
+
+import io
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+from runner.corpus import journal, order
+from runner.corpus.drive import Driver
+from runner.corpus.fleet import Fleet
+from runner.corpus.fleet_nodes import CAPABILITY_LABEL
+from runner.corpus.model import Job, Run, Settings
+from runner.corpus.table import display
+from runner.corpus.workers import Ended, Event, Gone, Said, Start
+from runner.evidence import Grade
+
+PATIENCE_S = 120.0
+
+
+def job(name: str, does: str, **fields: Any) -> Job:
+    values = {"case": name, "environment": "one", "failure": "exception", "grade": Grade.SIMULATED, "project": does}
+    return Job.model_validate(values | fields)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def outcome(fleet: Fleet, one: Job, machine: str, gpus: tuple[int, ...] = ()) -> Event:
+    fleet.start(Start(job=one, machine=machine, gpus=gpus))
+    return next_of(fleet, Ended | Gone)
+
+
+def next_of(fleet: Fleet, kinds: Any) -> Event:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found: list[Event] = [event for event in fleet.events(1.0) if isinstance(event, kinds)]
+        if found:
+            return found[0]
+    raise TimeoutError
+
+
+def ended(event: Event) -> dict[str, Any]:
+    assert isinstance(event, Ended), event
+    return event.finished.model_dump(mode="json")
+
+
+def gone(event: Event) -> dict[str, Any]:
+    assert isinstance(event, Gone), event
+    return event.lost.model_dump(mode="json")
+
+
+class Scenario:
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.settings = Settings(root=str(top), reports=str(top / "reports"), engine="venv")
+        self.port = free_port()
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
+        head = {"num_cpus": 0, "ray_client_server_port": self.port, "object_store_memory": 80 * 2**20}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        more: Any = {"object_store_memory": 80 * 2**20}
+        self.wide = self.cluster.add_node(num_cpus=3, **more)
+        self.cluster.add_node(num_cpus=2, num_gpus=2, labels={CAPABILITY_LABEL: "9.0"}, **more)
+
+    def direct(self) -> dict[str, Any]:
+        """Through the cluster's own address, with the jobs of fleet_jobs."""
+        lines: list[str] = []
+        found: dict[str, Any] = {"lines": lines}
+        with Fleet(self.settings, self.cluster.address, lines.append, work="tests.corpus.fleet_jobs:run") as fleet:
+            wide, gpu = sorted(fleet.machines, key=lambda machine: len(machine.gpus))
+            found["machines"] = [[each.cores, [gpu.compute_capability for gpu in each.gpus]] for each in (wide, gpu)]
+            found["real"] = ended(outcome(fleet, job("plain", "real"), wide.name))
+            found["said"] = self.said(fleet, wide.name)
+            found["gpus"] = ended(outcome(fleet, job("plain", "gpus", gpus=2), gpu.name, (0, 1)))
+            found["shared"] = ended(outcome(fleet, job("plain", "gpus", gpus=1, shared=True), gpu.name, (0,)))
+            wants = [job("plain", "gpus", gpus=1, compute_capability=range_) for range_ in (">=9.0", ">=10.0")]
+            found["placed"] = [start.machine == gpu.name for start in order.choose(wants, [], fleet.machines)]
+            found["impossible"] = order.impossible(wants[1], fleet.machines)
+            found["dead"] = gone(outcome(fleet, job("plain", "die"), gpu.name))
+            found["left after a death"] = len(fleet.machines)
+            found["raised"] = ended(outcome(fleet, job("plain", "raise"), gpu.name))
+            found["no case"] = ended(outcome(fleet, job("nowhere", "gpus"), gpu.name))
+            found |= self.killed(fleet)
+            found["late"] = gone(outcome(fleet, job("plain", "gpus"), wide.name))
+            hold = self.top / "held"
+            fleet.start(Start(job=job("plain", f"hold {hold}"), machine=gpu.name))
+            until(hold.exists)
+            begun = time.monotonic()
+        found["stopped"] = [Path(f"{hold}.cleaned").exists(), time.monotonic() - begun]
+        return found
+
+    def said(self, fleet: Fleet, machine: str) -> list[str]:
+        enough = self.top / "enough"
+        worker = fleet.start(Start(job=job("plain", f"say {enough}"), machine=machine))
+        event = next_of(fleet, Said)
+        enough.touch()
+        next_of(fleet, Ended)
+        assert isinstance(event, Said)
+        assert event.worker == worker
+        return [event.job.name, event.text]
+
+    def killed(self, fleet: Fleet) -> dict[str, Any]:
+        """A run of two jobs, of which one is on a node that is killed."""
+        begun = self.top / "begun"
+        jobs = [job("plain", f"first {begun}"), job("plain", "gpus", environment="two")]
+        run = Run(id="20260101-000000-aaaa", started=datetime.now(UTC), settings=self.settings, jobs=jobs)
+        killer = threading.Thread(target=self.kill_when, args=[begun.exists])
+        killer.start()
+        with journal.Journal.create(self.top / "reports", run) as record:
+            Driver(journal=record, workers=fleet, display=display(io.StringIO(), jobs)).drive()
+            finished = {each.job.environment: each.model_dump(mode="json") for each in record.run.finished}
+        killer.join()
+        return {"killed": finished, "left after a kill": len(fleet.machines)}
+
+    def kill_when(self, true: Callable[[], object]) -> None:
+        until(true)
+        self.cluster.remove_node(self.wide, allow_graceful=False)
+
+    def through_the_client(self) -> dict[str, Any]:
+        with Fleet(self.settings, f"ray://127.0.0.1:{self.port}", lambda _line: None) as fleet:
+            return {"client": ended(outcome(fleet, job("plain", "", environment="two"), fleet.machines[0].name))}
+
+
+def main() -> None:
+    scenario = Scenario(Path(sys.argv[1]))
+    try:
+        found = scenario.direct() | scenario.through_the_client()
+    finally:
+        scenario.cluster.shutdown()  # type: ignore[no-untyped-call]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""The fleet on a real cluster, see fleet_scenario.py; and what can be known without one."""
+
+import _thread
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.corpus import fleet_cluster, fleet_node
+from runner.corpus.fleet import Fleet
+from runner.corpus.fleet_node import Attested, Mailbox, given, interruptible
+from runner.corpus.fleet_nodes import CAPABILITY_LABEL, machine_of, told, unfit
+from runner.corpus.model import Settings
+from runner.corpus.workers import Gpu
+from runner.devices.hardware import HostGpu
+from runner.errors import EngineError, UsageError
+from runner.evidence import Evidence, Verdict
+
+ROOT = Path(__file__).parents[2]
+PLAIN = """\
+id: plain
+title: A program that fails
+failure: exception
+upstream: {project: owner/name, status: open}
+provenance: distilled
+environments:
+  one: {image: cpu, requirements: []}
+  two: {image: cpu, requirements: []}
+repro:
+  expect: {exception: ValueError}
+fixed:
+  expect: {message: all good}
+trials: 1
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with one case, which needs nothing but Python."""
+    top = tmp_path_factory.mktemp("fleet")
+    case = top / "cases" / "plain"
+    for directory in (case / "locks", top / "images" / "cpu"):
+        directory.mkdir(parents=True)
+    (top / "images" / "cpu" / "Dockerfile").touch()
+    (case / "case.yaml").write_text(PLAIN)
+    (case / "repro.py").write_text("raise ValueError\n")
+    (case / "fixed.py").write_text("print('all good')\n")
+    for environment in ("one", "two"):
+        (case / "locks" / f"{environment}.txt").touch()
+    return top
+
+
+@pytest.fixture(scope="module")
+def scenario(place: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tests.corpus.fleet_scenario", str(place)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def found(scenario: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    assert scenario.returncode == 0, scenario.stdout + scenario.stderr
+    result: dict[str, Any] = json.loads(scenario.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.slow
+class TestCluster:
+    def test_ray_says_nothing(self, found: dict[str, Any], scenario: "subprocess.CompletedProcess[str]") -> None:
+        assert (len(scenario.stdout.splitlines()), scenario.stderr) == (1, "")
+
+    def test_each_node_is_asked_what_it_is_and_one_without_cores_is_none(self, found: dict[str, Any]) -> None:
+        assert found["machines"] == [[3, []], [2, ["9.0", "9.0"]]]
+        assert sorted(line.partition(": ")[2].partition(": ")[2].partition(", venv")[0] for line in found["lines"]) == [
+            "2 cores, 2 x GPU (9.0)",
+            "3 cores",
+        ]
+
+    def test_a_case_travels_and_its_evidence_comes_back(self, found: dict[str, Any], place: Path) -> None:
+        finished = found["real"]
+        assert (finished["end"], finished["verdict"], finished["lost"]) == ("ran", "confirmed", [])
+        assert finished["worker"].endswith(":1")
+        assert Evidence.read(place / "reports" / finished["evidence"]).verdict is Verdict.CONFIRMED
+
+    def test_what_a_worker_does_is_told(self, found: dict[str, Any]) -> None:
+        assert found["said"] == ["plain/one", "what it does now"]
+
+    def test_gpus_are_those_that_ray_gives(self, found: dict[str, Any]) -> None:
+        assert found["gpus"]["reason"] == "0,1"
+        assert found["shared"]["reason"] == "0"
+
+    def test_a_job_is_placed_only_where_the_compute_capability_does(self, found: dict[str, Any]) -> None:
+        assert found["placed"] == [True]
+        assert found["impossible"].startswith("1 GPU is needed with compute capability >=10.0")
+
+    def test_a_worker_that_dies_is_lost_and_its_machine_is_not(self, found: dict[str, Any]) -> None:
+        assert found["dead"]["reason"] == "its process died"
+        assert found["left after a death"] == 2
+
+    def test_what_fails_there_is_the_job_s_own_end(self, found: dict[str, Any]) -> None:
+        assert found["raised"]["end"] == found["no case"]["end"] == "broke"
+        assert found["raised"]["reason"] == "the runner failed there: as the test wants it"
+        assert found["no case"]["reason"].startswith("No such file or directory: ")
+
+    def test_a_job_on_a_machine_that_is_lost_runs_on_another(self, found: dict[str, Any]) -> None:
+        first, other = found["killed"]["one"], found["killed"]["two"]
+        assert (first["end"], other["end"]) == ("ran", "ran")
+        assert [lost["reason"] for lost in first["lost"]] == ["its machine left the fleet"]
+        assert first["worker"] != first["lost"][0]["worker"]
+        assert other["lost"] == []
+        assert found["left after a kill"] == 1
+        assert found["late"]["reason"] == "its machine left the fleet"
+
+    def test_leaving_interrupts_what_runs(self, found: dict[str, Any]) -> None:
+        cleaned, _took_s = found["stopped"]
+        assert cleaned
+
+    def test_the_same_through_ray_s_client(self, found: dict[str, Any], place: Path) -> None:
+        assert found["client"]["verdict"] == "confirmed"
+        assert (place / "reports" / found["client"]["evidence"]).name == "two.venv.cpu.json"
+
+
+class TestAddress:
+    @pytest.mark.parametrize("address", ["ray://", "gpu-box", "http://gpu-box:1", "", "gpu box:1", "gpu-box:port"])
+    def test_one_that_can_be_no_fleet(self, address: str) -> None:
+        with pytest.raises(UsageError, match=r"--fleet .*: write ray://HOST:PORT, HOST:PORT, auto"):
+            fleet_cluster.checked(address)
+
+    @pytest.mark.parametrize("address", ["ray://gpu-box:10001", "10.0.0.1:6379", "ray://[::1]:10001", "auto", "local"])
+    def test_one_that_can(self, address: str) -> None:
+        assert fleet_cluster.checked(address) == address
+
+    def test_without_ray_the_line_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fleet_cluster, "find_spec", lambda _name: None)
+        with pytest.raises(UsageError, match=r"pip install 'casebook\[ray\]'$"):
+            fleet_cluster.checked("auto")
+
+    @pytest.mark.parametrize("scheme", ["", "ray://"])
+    def test_nobody_there(self, scheme: str, tmp_path: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"{scheme}127.0.0.1:{probe.getsockname()[1]}"
+        settings = Settings(root=str(tmp_path), reports=str(tmp_path))
+        with pytest.raises(EngineError, match=f"^no fleet at {address}: Connection refused$"), Fleet(settings, address):
+            pass
+
+
+class TestNodes:
+    """What is made of what a node says."""
+
+    ATTESTED = Attested(
+        host="box",
+        runner="0.1.0 (abc)",
+        cores=16,
+        gpus=[
+            Gpu(index=0, compute_capability="9.0", name="H200", aside="GPU 0 is set aside"),
+            Gpu(index=1, compute_capability="9.0", name="H200"),
+        ],
+        driver="580.1",
+        engines={"docker": "Docker 28", "venv": "uv 1"},
+    )
+
+    def node(self, **resources: float) -> dict[str, Any]:
+        return {"NodeID": "abcdef", "Resources": resources}
+
+    def test_it_survives_the_wire(self) -> None:
+        assert Attested.model_validate_json(self.ATTESTED.model_dump_json()) == self.ATTESTED
+
+    def test_another_revision_is_refused(self) -> None:
+        assert unfit(self.ATTESTED, "0.1.0 (abc)", "docker") is None
+        told = unfit(self.ATTESTED, "0.1.0 (def)", None)
+        assert told
+        assert told.startswith("its runner is 0.1.0 (abc), and this one is 0.1.0 (def)")
+
+    def test_one_without_the_engine_is_refused(self) -> None:
+        other = self.ATTESTED.model_copy(update={"engines": {"venv": "uv 1"}})
+        assert unfit(other, other.runner, "docker") == "the docker engine does not answer there (there are: venv)"
+
+    def test_ray_shares_out_the_cores_and_gpus_that_it_was_given(self) -> None:
+        machine = machine_of(self.node(CPU=4.0, GPU=1.0), self.ATTESTED, [])
+        assert (machine.name, machine.cores, [gpu.index for gpu in machine.gpus]) == ("box", 4, [1])
+        assert machine_of(self.node(CPU=4.0), self.ATTESTED, ["box"]).name == "box-abcd"
+        assert machine_of(self.node(CPU=4.0), self.ATTESTED, []).gpus == ()
+
+    def test_gpus_that_the_host_does_not_show_are_as_declared(self) -> None:
+        node = self.node(CPU=1.0, GPU=2.0) | {"Labels": {CAPABILITY_LABEL: "8.0"}}
+        machine = machine_of(node, self.ATTESTED.model_copy(update={"gpus": []}), [])
+        assert [(gpu.index, gpu.compute_capability) for gpu in machine.gpus] == [(0, "8.0"), (1, "8.0")]
+
+    def test_one_line_says_what_a_machine_has(self) -> None:
+        machine = machine_of(self.node(CPU=1.0, GPU=2.0), self.ATTESTED, [])
+        assert told(machine, self.ATTESTED) == "box: 1 core, 2 x H200 (9.0), driver 580.1, docker, venv"
+
+
+def host_gpu(index: int, *, name: str = "H200", aside: str | None = None) -> HostGpu:
+    return HostGpu(
+        index=index,
+        name=name,
+        uuid=f"GPU-{index}",
+        minor=index,
+        compute_capability="9.0",
+        memory_bytes=1,
+        free_bytes=1,
+        driver="580.1",
+        aside=aside,
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "assigned", "found", "gets"),
+    [
+        ([0], ["1"], [host_gpu(0), host_gpu(1)], (1,)),
+        ([0], ["GPU-1"], [host_gpu(0), host_gpu(1)], (1,)),
+        ([0, 1], ["2", "3"], [], (2, 3)),
+        ([0], ["1"], [host_gpu(0), host_gpu(1, aside="broken")], (0,)),
+        ([0], ["1"], [host_gpu(0), host_gpu(1, name="L4")], (0,)),
+        ([0], ["GPU-elsewhere"], [host_gpu(0), host_gpu(1)], (0,)),
+        ([1], [], [host_gpu(0), host_gpu(1)], (1,)),
+        ([], [], [host_gpu(0)], ()),
+    ],
+)
+def test_which_gpus_a_job_gets(
+    chosen: list[int], assigned: list[str], found: list[HostGpu], gets: tuple[int, ...]
+) -> None:
+    assert given(chosen, assigned, found) == gets
+
+
+def test_a_mailbox_keeps_the_newest_line_of_each_worker() -> None:
+    mailbox = Mailbox()
+    for worker, text in (("a", "1"), ("b", "2"), ("a", "3")):
+        mailbox.post(worker, text)
+    assert mailbox.drain() == {"a": "3", "b": "2"}
+    assert mailbox.drain() == {}
+
+
+class TestInterruptible:
+    @pytest.fixture(autouse=True)
+    def blocked(self) -> Iterator[None]:
+        """As Ray's processes have it."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        yield
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def test_what_waits_is_woken_once(self) -> None:
+        """Cancelled as Ray does it; and again, in the clean-up."""
+        cancel = threading.Timer(0.1, _thread.interrupt_main)
+        steps = []
+        with interruptible():
+            cancel.start()
+            try:
+                signal.sigtimedwait([], 60)
+            except KeyboardInterrupt:
+                _thread.interrupt_main()
+                signal.sigtimedwait([], 0.1)
+                steps.append("cleaned up")
+        cancel.join()
+        assert steps == ["cleaned up"]
+
+    def test_it_leaves_all_as_it_was(self) -> None:
+        before = signal.getsignal(signal.SIGINT), threading.active_count()
+        with interruptible():
+            assert signal.getsignal(signal.SIGINT) != before[0]
+        assert (signal.getsignal(signal.SIGINT), threading.active_count()) == before
+        assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_the_runner_of_a_node_is_the_one_that_is_there() -> None:
+    assert Attested.model_validate_json(fleet_node.attest()).runner == fleet_node.own_revision()
