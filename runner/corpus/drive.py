@@ -54,6 +54,7 @@ class Driver:
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
         self._names = set(self.journal.run.workers)
+        self._ended: list[Finished] = []
         self._failed = False
         self._pages = Pages(Path(self.journal.run.settings.reports), self.clock)
 
@@ -62,20 +63,25 @@ class Driver:
 
         Raises MachineError where the machine can't go on, OSError where the record can't be written, KeyboardInterrupt.
         """
-        while self._waiting or self._running:
-            machines = self.workers.machines
-            self.display.machines(machines)
-            if not self._failed:
-                self._start()
-            if not self._running:
-                if self._failed or not self._without_hope():
-                    break
-                continue
-            for event in self.workers.events(WAIT_S):
-                self._happened(event)
-            self._pages.now_and_then()
+        try:
+            self._loop()
+        finally:
+            self._record()
         self._pages.wait()
         self.journal.update(workers=sorted(self._names))
+
+    def _loop(self) -> None:
+        while self._waiting or self._running:
+            self.display.machines(self.workers.machines)
+            if not self._failed:
+                self._start()
+            self._record()
+            if self._running:
+                for event in self.workers.events(WAIT_S):
+                    self._happened(event)
+            elif self._failed or not self._without_hope():
+                break
+            self._pages.now_and_then()
 
     def _start(self) -> None:
         running = [start for start, _ in self._running.values()]
@@ -133,11 +139,18 @@ class Driver:
 
     def _end(self, finished: Finished) -> None:
         whole = finished.model_copy(update={"lost": self._lost.pop(finished.job.name, [])})
-        self.journal.append([whole])
-        self.display.ended(whole)
-        if whole.end is End.RAN:
-            self._pages.of(whole.job.case)
         self._failed |= self.fail_fast and whole.end in {End.RAN, End.BROKE} and not whole.confirmed
+        self._ended.append(whole)
+
+    def _record(self) -> None:
+        """What ended since the last time. The next jobs have been started: no worker waits for the disk."""
+        ended, self._ended = self._ended, []
+        if ended:
+            self.journal.append(ended)
+        for each in ended:
+            self.display.ended(each)
+            if each.end is End.RAN:
+                self._pages.of(each.job.case)
 
 
 class Pages:

@@ -128,21 +128,35 @@ def test_the_longest_goes_first(make: Callable[..., Bench]) -> None:
     assert [start.job.case for start in workers.starts] == ["long", "mid", "short"]
 
 
-def test_an_end_is_on_disk_before_the_next_job_starts(
+def test_each_end_is_on_disk_before_anything_is_waited_for(
     make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make(*jobs(3))
     seen: list[int] = []
     workers = FakeWorkers(machines=[Machine(name="here", cores=1)])
-    start = workers.start
+    events = workers.events
 
-    def started(of: Start) -> str:
+    def news(within_s: float) -> Sequence[Event]:
         seen.append(len(bench.on_disk()))
-        return start(of)
+        return events(within_s)
 
-    monkeypatch.setattr(workers, "start", started)
+    monkeypatch.setattr(workers, "events", news)
     bench.drive(workers)
     assert seen == [0, 1, 2]
+
+
+def test_no_worker_waits_for_the_disk(make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, workers = make(*jobs(4)), FakeWorkers()
+    started: list[int] = []
+    append = bench.journal.append
+
+    def appended(ended: list[Finished]) -> None:
+        started.append(len(workers.starts))
+        append(ended)
+
+    monkeypatch.setattr(bench.journal, "append", appended)
+    bench.drive(workers)
+    assert started == [3, 4, 4, 4]  # two run at once
 
 
 def test_what_was_finished_before_is_not_run_again(make: Callable[..., Bench]) -> None:
@@ -209,6 +223,16 @@ class TestStops:
             bench.drive(FakeWorkers(stops, stops, machines=[one]))
         assert bench.ends == {"third/e": End.RAN}
         assert [job.case for job in read(bench.journal.directory).left] == ["first", "second"]
+
+    def test_what_ended_at_the_same_moment_is_not_lost(
+        self, make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bench, workers = make(*jobs(2)), FakeWorkers(stops, machines=[Machine(name="here", cores=2)])
+        monkeypatch.setattr(module, "MACHINE_STOPS", 1)
+        monkeypatch.setattr(workers, "events", lambda _: [ends(workers.starts[1]), stops(workers.starts[0])])
+        with pytest.raises(MachineError):
+            bench.drive(workers)
+        assert list(bench.ends.values()) == [End.RAN]
 
     def test_of_several_machines_one_may_be_full(self, make: Callable[..., Bench]) -> None:
         bench = make(*jobs(1))
