@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.base import app, ends_in_one_line, root, seconds, shown
+from runner.cli.base import CaseIds, app, ends_in_one_line, root, seconds, shown
+from runner.errors import ManifestError
 
 
 @app.command()
@@ -69,3 +70,60 @@ def new(
     for problem in problems:
         out.say(f"  {problem}")
     out.say(f"then: nox -s lock -- {case} && nox -s check -- {case}")
+
+
+@app.command()
+@ends_in_one_line
+def check(
+    cases: CaseIds = None,
+    static: Annotated[bool, typer.Option("--static", help="Run nothing: only what the files tell.")] = False,
+    environment: Annotated[
+        str | None,
+        typer.Option(help="Try the cases in this environment. Without it: the first whose hardware is here."),
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Try the cases with docker or venv.")] = None,
+) -> None:
+    """Check manifests, scripts, script headers and locks: every mistake, with file and line.
+
+    Cases that are named are reviewed: tried, tried with repro.py and fixed.py exchanged, and looked at as a maintainer
+    would. Nothing is written.
+    """
+    if cases and not static:
+        _review(cases, environment, engine)
+    else:
+        _check(cases or [])
+
+
+def _check(cases: list[str]) -> None:
+    from runner.check import check_all
+
+    outcome = check_all(root(), cases)
+    for warning in outcome.warnings:
+        print(f"{warning} (warning)")
+    if outcome.problems:
+        raise ManifestError(outcome.problems)
+    print(f"{outcome.checked} case{'s' * (outcome.checked != 1)} checked, no problems")
+
+
+def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
+    from runner.author.finding import Severity
+    from runner.author.review import review
+    from runner.case import manifest_path
+    from runner.console import console
+    from runner.engines.choose import choose
+    from runner.plan import Options
+
+    top, out = root(), console(sys.stdout)
+    for name in cases:
+        manifest_path(top, name)
+    wrong = 0
+    with choose(engine, top, out.say) as chosen:
+        for name in cases:
+            found = review(top, name, Options(environment=environment, probes=False), chosen, out)
+            for line in (*found.findings, *found.told):
+                print(line)
+            counts = ", ".join(f"{found.count(severity)} {severity}s" for severity in Severity)
+            print(f"{name}: {counts}")
+            wrong += found.count(Severity.ERROR)
+    if wrong:
+        raise typer.Exit(ManifestError.exit_status)

@@ -1,32 +1,20 @@
-"""What keeps a checkout in order: check, lock, images, refresh-bases, list, schema, report, clean."""
+"""What keeps a checkout in order: lock, images, refresh-bases, list, schema, report, clean."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runner.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
-from runner.errors import ManifestError
+
+_NAMED = 3
+"""Cases that a line names."""
 
 if TYPE_CHECKING:
     from runner.images.build import ImageUse
-
-
-@app.command()
-@ends_in_one_line
-def check(cases: CaseIds = None) -> None:
-    """Check manifests, scripts, script headers and locks: every mistake, with file and line."""
-    from runner.check import check_all
-
-    top = root()
-    outcome = check_all(top, cases or [])
-    for warning in outcome.warnings:
-        print(f"{warning} (warning)")
-    if outcome.problems:
-        raise ManifestError(outcome.problems)
-    print(f"{outcome.checked} case{'s' * (outcome.checked != 1)} checked, no problems")
+    from runner.images.shares import Found
 
 
 @app.command()
@@ -54,10 +42,11 @@ def images(
         bool, typer.Option("--remove-unused", help="Build nothing; remove the images that no case uses any more.")
     ] = False,
 ) -> None:
-    """Build the images of all environments (docker), and show each one's size, what it shares, and what uses it."""
+    """Build the images of all environments (docker). Shows each one's size and users, and what each case adds."""
     from runner.console import console
     from runner.engines.docker_client import connect
     from runner.images import build as builder
+    from runner.images import shares
     from runner.plan import recipes
 
     top, out, client = root(), console(sys.stdout), connect()
@@ -70,7 +59,9 @@ def images(
         for each in chosen_cases(cases):
             with out.step(f"images of {each.id}") as note:
                 builder.build_all(client, top, recipes(each), note)
-    _show_usage(builder.usage(client, top, {each.id: recipes(each) for each in chosen_cases(None)}), out.say)
+    wanted = {each.id: recipes(each) for each in chosen_cases(None)}
+    _show_usage(builder.usage(client, top, wanted), out.say)
+    _show_shares(*shares.look(client, top, wanted), out.say)
 
 
 @app.command(name="refresh-bases")
@@ -87,7 +78,25 @@ def refresh_bases() -> None:
 def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
     for use in uses:
         size, shared = (f"{count / 1e9:.2f} GB" for count in (use.size_bytes, use.shared_bytes))
-        say(f"{use.name}  {size}, {shared} of it shared; {', '.join(use.cases) or 'no case uses it'}")
+        more = f" and {len(use.cases) - _NAMED} more" if len(use.cases) > _NAMED else ""
+        users = f"{', '.join(use.cases[:_NAMED])}{more}" if use.cases else "no case uses it"
+        say(f"{use.name}  {size}, {shared} of it shared; {users}")
+
+
+def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
+    from runner.images.shares import disk, shares
+    from runner.report.words import size
+
+    width = max(map(len, found), default=0)
+    for use in shares(found, absent):
+        missing = f", {use.absent} not built" if use.absent else ""
+        told = f"{size(use.own_bytes)} of its own, {size(use.shared_bytes)} shared"
+        say(f"{use.case.ljust(width)}  {told}; images: {len(use.images)}{missing}")
+    whole = disk(found)
+    say(
+        f"{whole.cases} cases on {whole.images} images: {size(whole.bytes)}, "
+        f"against {size(whole.unshared_bytes)} if each case had its own"
+    )
 
 
 @app.command(name="list")
