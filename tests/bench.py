@@ -12,6 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runner.case import Case
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNNER = [sys.executable, "-m", "runner"]
@@ -247,6 +251,48 @@ def bisect() -> None:
     row("bisect", f"{ours_s:.2f} s for {steps} steps against {bare_s:.2f} s bare: {added:.2f} s a step (allowed 2 s)")
 
 
+def disk() -> None:
+    """What cases add to the engine's disk, one after the other: it grows with distinct locks, not with cases.
+
+    Of the images that are there: nothing is built.
+    """
+    from runner.engines.docker_client import connect
+    from runner.errors import EngineError
+    from runner.images import shares
+    from runner.plan import recipes
+    from runner.report.words import size
+
+    try:
+        client = connect()
+    except EngineError as error:
+        return row("disk", f"not measured: {error}")
+    found, _ = shares.look(client, ROOT, {case.id: recipes(case) for case in every_case()})
+    there = {case: chains for case, chains in found.items() if chains}
+    before = 0
+    for number in range(1, len(there) + 1):
+        whole = shares.disk(dict(list(there.items())[:number]))
+        case = list(there)[number - 1]
+        row(
+            "disk" if number == 1 else "",
+            f"{number:3} cases, {whole.images:3} images: {size(whole.bytes):>8}, "
+            f"{size(whole.bytes - before):>8} of it added by {case}",
+        )
+        before = whole.bytes
+    whole = shares.disk(there)
+    per_image = whole.bytes / whole.images if whole.images else 0
+    return row(
+        "",
+        f"{size(whole.unshared_bytes)} if each case had its own: {whole.unshared_bytes / (before or 1):.1f} times "
+        f"as much; {size(round(per_image))} an image; {len(found) - len(there)} cases have no image here",
+    )
+
+
+def every_case() -> "list[Case]":
+    from runner.case import discover, find, known_images
+
+    return [find(ROOT, case, known_images(ROOT)) for case in discover(ROOT)]
+
+
 BENCHES: dict[str, Callable[[], None]] = {
     "warm": warm,
     "docker": docker,
@@ -254,6 +300,7 @@ BENCHES: dict[str, Callable[[], None]] = {
     "check": check,
     "zygote": zygote,
     "bisect": bisect,
+    "disk": disk,
     "cold": cold,
 }
 

@@ -44,7 +44,9 @@ class FakeDocker:
         models = SimpleNamespace(get=self._get, prune=self._prune)
         self.client = cast("DockerClient", SimpleNamespace(api=api, images=models, df=self._df))
 
-    def _list(self, filters: Mapping[str, Any]) -> list[Image]:
+    def _list(self, filters: Mapping[str, Any] | None = None) -> list[Image]:
+        if filters is None:
+            return list(self.images)
         name, _, value = str(filters["label"]).partition("=")
         return [each for each in self.images if name in each["Labels"] and value in {"", each["Labels"][name]}]
 

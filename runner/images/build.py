@@ -98,10 +98,14 @@ class Stage:
         return f"{LABEL}/{name}:{self.key}"
 
     @property
+    def below(self) -> "Stage | Base":
+        """What it is built from; its other parents only lend it files."""
+        return next(iter(self.parents.values()))
+
+    @property
     def base(self) -> Base:
         """What all of it stands on."""
-        parent = next(iter(self.parents.values()))
-        return parent.base if isinstance(parent, Stage) else parent
+        return self.below.base if isinstance(self.below, Stage) else self.below
 
     def chain(self) -> Iterator["Stage"]:
         """The stage itself and all that it is made with."""
@@ -195,12 +199,12 @@ class Absent(NamedTuple):
 
 def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> Absent:
     """What `ensure` would build for these. A recipe for which it would raise UsageError is left out."""
-    pin, there = bases.read_pin(root / "images"), _ours(client)
+    pin, there = bases.read_pin(root / "images"), ours(client)
     base = bases.available(client, pin) or Base(pin.reference, pin.reference)
     found, tools = list[Recipe](), set[str]()
     for recipe in recipes:
         with suppress(UsageError):
-            if _existing(root, recipe, pin, there) is None:
+            if existing(root, recipe, pin, there) is None:
                 stages = plan(root, recipe, base).chain()
                 tools |= {each.reference for each in stages if each.part == "tools"} - set(there)
                 found.append(recipe)
@@ -214,20 +218,20 @@ def peak_bytes(recipe: Recipe) -> int:
 
 def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
     """One question to the engine, whichever base the image stands on; the base itself need not be there."""
-    there = _ours(client)
-    stage = _existing(root, recipe, pin, there)
+    there = ours(client)
+    stage = existing(root, recipe, pin, there)
     if stage is None:
         return None
     image = there[stage.reference]
     return ImageFacts(name=stage.reference, id=image["Id"], size_bytes=image["Size"], base=stage.base.identity)
 
 
-def _existing(root: Path, recipe: Recipe, pin: Pin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:
+def existing(root: Path, recipe: Recipe, pin: Pin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:
     stages = (plan(root, recipe, base) for base in _known_bases(pin, there.values()))
     return next((stage for stage in stages if stage.reference in there), None)
 
 
-def _ours(client: DockerClient) -> dict[str, dict[str, Any]]:
+def ours(client: DockerClient) -> dict[str, dict[str, Any]]:
     """Tag -> the engine's summary, for every image of ours, youngest first."""
     with speaking("list images"):
         images = client.api.images(filters={"label": f"{LABEL}.key"})
@@ -430,13 +434,13 @@ def _part(image: Mapping[str, Any]) -> str:
 def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[str, set[str]]:
     """Tag -> cases, over the images that the cases would get now and all that these stand on."""
     pin = bases.read_pin(root / "images")
-    there = _ours(client)
+    there = ours(client)
     tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
     base = bases.available(client, pin)
     found: dict[str, set[str]] = {}
     for case, wanted in recipes.items():
         for recipe in wanted:
-            stage = _existing(root, recipe, pin, there) or (plan(root, recipe, base) if base else None)
+            stage = existing(root, recipe, pin, there) or (plan(root, recipe, base) if base else None)
             used = [*(each.reference for each in stage.chain()), tags.get(stage.base.identity, "")] if stage else []
             for tag in used:
                 found.setdefault(tag, set()).add(case)
