@@ -67,6 +67,7 @@ def bisect(
     from runner.engines.choose import choose
     from runner.upstream.bisect.begin import Ask
     from runner.upstream.bisect.page import sureness
+    from runner.upstream.bisect.run import Stopped
     from runner.upstream.bisect.run import bisect as search
 
     top = root()
@@ -84,13 +85,14 @@ def bisect(
         pre=pre,
     )
     found = find(top, case, known_images(top))
+    stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
         for line in chosen.sweep():
             out.say(f"left by a run that was killed: {line}")
         record, page = search(
-            found, ask, chosen, out, reports or top / "reports", environment=environment, resume=resume
+            found, ask, chosen, out, reports or top / "reports", environment=environment, stopped=stopped
         )
     out.say(f"{record.question.package}: {record.answer}")
     for line in sureness(record):

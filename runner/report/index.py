@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from runner.evidence import Evidence, Rate, Variant, Verdict
 from runner.report.engine import render
 from runner.report.escape import Markdown, prose
-from runner.report.words import newest_hardware_first, page_name
+from runner.report.words import newest_hardware_first, page_name, utc
+from runner.upstream.watch.record import Change, Sighting, State, Watched
+
+CHANGES_SHOWN = 20
 
 NOT_RUN = Rate(k=0, n=0, low=0.0, high=1.0)
 
@@ -20,8 +23,17 @@ class Row:
     fixed: Rate
 
 
-def index(runs: Sequence[Evidence]) -> str:
-    """The page over all cases: by id, hardware before simulated, newest first."""
+@dataclass(frozen=True)
+class Fixed:
+    """A case whose failure the newest releases do not have."""
+
+    case: str
+    environment: str
+    seen: Sighting
+
+
+def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
+    """The page over all cases: by id, hardware before simulated, newest first; and what newer releases changed."""
     ids = sorted({run.case.id for run in runs})
     ordered = [run for case in ids for run in newest_hardware_first([run for run in runs if run.case.id == case])]
     count = Counter(run.verdict for run in runs)
@@ -30,7 +42,20 @@ def index(runs: Sequence[Evidence]) -> str:
         rows=[_row(run) for run in ordered],
         cases=len(ids),
         tally=", ".join(f"{count[verdict]} {verdict}" for verdict in Verdict if count[verdict]),
+        changes=_changes(watched),
+        fixed=_fixed(watched),
     )
+
+
+def _changes(watched: Sequence[Watched]) -> list[Change]:
+    """The newest first."""
+    every = [change for record in watched for change in record.changes()]
+    return sorted(every, key=lambda change: (utc(change.after.since), change.case), reverse=True)[:CHANGES_SHOWN]
+
+
+def _fixed(watched: Sequence[Watched]) -> list[Fixed]:
+    latest = ((record.case, name, record.latest(name)) for record in watched for name in record.history)
+    return [Fixed(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]
 
 
 def _row(run: Evidence) -> Row:

@@ -12,6 +12,7 @@ from runner.files import write_whole
 from runner.report.index import index
 from runner.report.markdown import case_page
 from runner.report.words import page_name
+from runner.upstream.watch.record import all_watched
 
 INDEX = "README.md"
 
@@ -46,7 +47,8 @@ def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
             runs = [load(path) for path in of_case]
             pages |= {page_name(id_): case_page(of) for id_, of in _by_case(runs) if cases is None or id_ in cases}
             rows += map(_without_trials, runs)
-        return [write_whole(reports / name, text) for name, text in (pages | {INDEX: index(rows)}).items()]
+        pages[INDEX] = index(rows, all_watched(reports))
+        return [write_whole(reports / name, text) for name, text in pages.items()]
 
 
 def _by_case(runs: list[Evidence]) -> list[tuple[str, list[Evidence]]]:

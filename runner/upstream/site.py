@@ -87,17 +87,22 @@ class EngineSite:
         prepared = self._prepared(Recipe(image=self.plan.spec.image, lock=lock, python=self.plan.spec.python), note)
         request = self.plan.request(self.variant, payload(self.plan.case.directory))
         try:
-            versions = {pin.name: pin.version for pin in read_lock(lock).pins}
-            yield Place(hashlib.sha256(lock.encode()).hexdigest(), versions, lambda: self._look(prepared, request))
+            key = hashlib.sha256(lock.encode()).hexdigest()
+            yield Place(key, _versions(lock), lambda: self._look(prepared, request))
         finally:
             self.discard(prepared)
+
+    def resolved(self, changes: Changes, note: Note) -> Mapping[str, str]:
+        """The versions that these changes come to, with nothing installed. Raises as `at`."""
+        return _versions(self._lock(changes, note))
 
     def _lock(self, changes: Changes, note: Note) -> str:
         note("resolving")
         case, spec = self.plan.case, self.plan.spec
         requirements = changed(case.requirements(self.plan.environment, self.variant), changes)
         path = case.lock_path(self.plan.environment, self.variant)
-        previous = path.read_text(encoding="utf-8") if path.is_file() else ""
+        kept = path.is_file() and None not in changes.values()  # a lock's pins would hold back what is to be newest
+        previous = path.read_text(encoding="utf-8") if kept else ""
         with _usable():
             return scratch_lock(requirements, spec.python, previous, anywhere=self.engine.name is EngineName.VENV)
 
@@ -113,6 +118,10 @@ class EngineSite:
             if look.sign is not Sign.SPOILED:
                 break
         return look
+
+
+def _versions(lock: str) -> Mapping[str, str]:
+    return {pin.name: pin.version for pin in read_lock(lock).pins}
 
 
 @contextmanager

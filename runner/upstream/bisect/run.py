@@ -1,6 +1,7 @@
 """A bisection from the question to the page: on disk at every trial, and gone on with where one was stopped."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from runner.case import Case
@@ -17,6 +18,15 @@ from runner.upstream.bisect.page import page
 from runner.upstream.bisect.signature import signature
 from runner.upstream.record import Bisection, Question, record_path, unfinished_path
 from runner.upstream.versions import released
+
+
+class Stopped(StrEnum):
+    """What becomes of a search that was begun and stopped: `EITHER` goes on with one if it asked the same."""
+
+    ASK = "ask"
+    RESUME = "resume"
+    FORGET = "forget"
+    EITHER = "either"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +57,7 @@ def bisect(
     reports: Path,
     *,
     environment: str | None = None,
-    resume: bool | None = None,
+    stopped: Stopped = Stopped.ASK,
 ) -> tuple[Bisection, Path]:
     """The finished record, and its page. Everything that can be known to be wrong is, before anything is installed.
 
@@ -63,7 +73,7 @@ def bisect(
         record=record_path(reports, case.id, asked.package),
         unfinished=unfinished_path(reports, case.id, asked.package),
     )
-    begun = _begun(asked, files, resume) or record(asked, ask, plan, seen, released)
+    begun = _begun(asked, files, stopped) or record(asked, ask, plan, seen, released)
     _say(begun, console)
     with places.site(plan, ask.variant, engine, seen, console) as site:
         drive = Drive(record=begun, site=site, terms=terms(plan, ask.trials), console=console, save=files.keep)
@@ -79,15 +89,17 @@ def _plan(case: Case, environment: str | None, engine: Engine) -> Plan:
     return plan
 
 
-def _begun(asked: Question, files: Files, resume: bool | None) -> Bisection | None:  # noqa: FBT001
+def _begun(asked: Question, files: Files, stopped: Stopped) -> Bisection | None:
     """What there is to go on with. Raises UsageError where that was not asked for, or can't be."""
-    left = Bisection.read(files.unfinished) if files.unfinished.is_file() and resume is not False else None
+    if stopped is Stopped.FORGET:
+        return None
+    left = Bisection.read(files.unfinished) if files.unfinished.is_file() else None
     there = left is not None and same(asked, left.question)
-    if resume and left is None:
+    if stopped is Stopped.RESUME and left is None:
         raise UsageError(f"--resume: there is nothing to go on with ({files.unfinished.name}); leave it out")
-    if resume and not there:
+    if stopped is Stopped.RESUME and not there:
         raise UsageError("--resume: what was stopped was another question, or the case has changed; use --restart")
-    if there and not resume:
+    if stopped is Stopped.ASK and there:
         raise UsageError("this search was begun and stopped; go on with --resume, or begin again with --restart")
     return left if there else None
 
