@@ -183,6 +183,12 @@ def watch(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def doctor(session: nox.Session) -> None:
+    """What this machine lacks for the cases, and the command that mends it (-- CASE ... for some)."""
+    call(session, "runner", "doctor", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def clean(session: nox.Session) -> None:
     """Remove what runs that were killed left behind."""
     call(session, "runner", "clean", *session.posargs)
