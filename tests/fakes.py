@@ -61,3 +61,6 @@ class FakeEngine:
 
     def sweep(self) -> Sequence[str]:
         return []
+
+    def left(self) -> Sequence[str]:
+        return []

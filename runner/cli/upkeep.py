@@ -135,19 +135,25 @@ def report(
 
 @app.command()
 @ends_in_one_line
-def clean() -> None:
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> None:
     """Remove what runs that were killed left behind: containers, volumes, scratch directories.
 
     GPUs that were set aside after a fault are taken back.
     """
     from runner.devices import aside
     from runner.engines.choose import reachable
-    from runner.upstream.site import sweep
+    from runner.upstream import site
 
-    for line in aside.take_back():
-        print(f"taken back: {line}")
-    removed = [line for engine in reachable(root()) for line in engine.sweep()] + sweep()
-    for line in removed:
-        print(f"removed {line}")
-    if not removed:
+    for line in aside.noted() if dry_run else aside.take_back():
+        print(f"{'would be ' * dry_run}taken back: {line}")
+    engines = reachable(root())
+    if dry_run:
+        lines = [line for engine in engines for line in engine.left()] + site.left()
+    else:
+        lines = [line for engine in engines for line in engine.sweep()] + site.sweep()
+    for line in lines:
+        print(f"would remove {line}" if dry_run else f"removed {line}")
+    if not lines:
         print("nothing to remove")

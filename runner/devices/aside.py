@@ -4,6 +4,7 @@ No card is ever reset from here. A person does that, and then says so: `python -
 """
 
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,11 +44,21 @@ def why(uuid: str) -> str | None:
 
 def take_back() -> list[str]:
     """Have every GPU in use again; what was noted of each."""
+    return _notes(Path.unlink)
+
+
+def noted() -> list[str]:
+    """What is noted of each GPU that is set aside."""
+    return _notes(lambda _: None)
+
+
+def _notes(then: Callable[[Path], None]) -> list[str]:
     notes = []
     for path in sorted(_directory().glob(f"*{_SUFFIX}")):
         with suppress(OSError):
-            notes.append(f"{path.stem} ({one_line(path.read_text(encoding='utf-8', errors='replace'))})")
-            path.unlink()
+            note = f"{path.stem} ({one_line(path.read_text(encoding='utf-8', errors='replace'))})"
+            then(path)
+            notes.append(note)
     return notes
 
 

@@ -135,6 +135,9 @@ class Guard:
     def sweep(self) -> Sequence[str]:
         return self._engine.sweep()
 
+    def left(self) -> Sequence[str]:
+        return self._engine.left()
+
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         """As the engine does it, between two looks at the GPUs: one that broke meanwhile spoils what was seen."""
         if not request.gpus or not self._gpus:

@@ -171,6 +171,9 @@ class Engine(Protocol):
     def sweep(self) -> Sequence[str]:
         """Remove what runs that were killed left behind; one line for each thing removed."""
 
+    def left(self) -> Sequence[str]:
+        """What `sweep` would remove, in its words; nothing is removed."""
+
 
 def cut_middle(data: bytes, total: int, bound: int) -> str:
     """Text of an output stream of `total` bytes of which `data` holds the first and last `bound` // 2.

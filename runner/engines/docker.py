@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, Self
 
@@ -231,27 +231,35 @@ class DockerEngine:
             self._client.api.remove_container(name, force=True, v=True)
 
     def sweep(self) -> Sequence[str]:
-        def left(labels: Mapping[str, str]) -> bool:
-            owner = Owner.parse(labels[f"{LABEL}.owner"])
-            return owner is not None and owner.gone
+        return self._remove(_is_left)
 
-        return self._remove(left)
+    def left(self) -> Sequence[str]:
+        with speaking("look for containers and volumes"):
+            return [line for line, _ in self._ours(_is_left)]
 
     def _remove(self, chosen: Callable[[Mapping[str, str]], bool]) -> list[str]:
         """Remove containers and volumes of ours by their labels, but none that are to be kept."""
         removed = []
-        ours = {"label": [f"{LABEL}.run", f"{LABEL}.owner"]}
         with speaking("remove containers and volumes"):
-            api = self._client.api
-            for container in _chosen(api.containers(all=True, filters=ours), chosen):
+            for line, remove in self._ours(chosen):
                 with only_if_present():
-                    api.remove_container(container["Id"], force=True, v=True)
-                    removed.append(f"container {container['Names'][0].lstrip('/')}")
-            for volume in _chosen(api.volumes(filters=ours)["Volumes"] or [], chosen):
-                with only_if_present():
-                    api.remove_volume(volume["Name"])
-                    removed.append(f"volume {volume['Name']}")
+                    remove()
+                    removed.append(line)
         return removed
+
+    def _ours(self, chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What each is called, and what removes it."""
+        api, ours = self._client.api, {"label": [f"{LABEL}.run", f"{LABEL}.owner"]}
+        for each in _chosen(api.containers(all=True, filters=ours), chosen):
+            remove = partial(api.remove_container, each["Id"], force=True, v=True)
+            yield f"container {each['Names'][0].lstrip('/')}", remove
+        for each in _chosen(api.volumes(filters=ours)["Volumes"] or [], chosen):
+            yield f"volume {each['Name']}", partial(api.remove_volume, each["Name"])
+
+
+def _is_left(labels: Mapping[str, str]) -> bool:
+    owner = Owner.parse(labels[f"{LABEL}.owner"])
+    return owner is not None and owner.gone
 
 
 def _chosen(found: Iterable[Any], chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[Any]:

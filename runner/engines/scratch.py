@@ -42,14 +42,29 @@ def scratch(place: Path, *, keep: bool = False) -> Iterator[Path]:
 def sweep(place: Path) -> list[str]:
     """Remove the directories whose owners are gone, with whatever still runs in them."""
     removed = []
+    for mark in _ownerless(place):
+        with suppress(OSError):
+            removed += end_processes(mark.with_suffix(""))
+            removed += remove(mark.with_suffix(""))
+            mark.unlink()
+    return removed
+
+
+def left(place: Path) -> list[str]:
+    """What `sweep` would remove."""
+    found = []
+    for directory in (mark.with_suffix("") for mark in _ownerless(place)):
+        found += [_process(process) for process in _at_home_in(directory)]
+        found += [_scratch(directory)] if directory.is_dir() else []
+    return found
+
+
+def _ownerless(place: Path) -> Iterator[Path]:
     for mark in sorted(place.glob("*.owner")):
         with suppress(OSError):
             owner = Owner.parse(mark.read_text(encoding="utf-8"))
             if owner and owner.gone:
-                removed += end_processes(mark.with_suffix(""))
-                removed += remove(mark.with_suffix(""))
-                mark.unlink()
-    return removed
+                yield mark
 
 
 def remove(directory: Path) -> list[str]:
@@ -61,15 +76,29 @@ def remove(directory: Path) -> list[str]:
             with suppress(OSError):
                 Path(path, name).chmod(0o700, follow_symlinks=False)
     shutil.rmtree(directory, ignore_errors=True)
-    return [f"scratch directory {directory}"]
+    return [_scratch(directory)]
 
 
 def end_processes(directory: Path) -> list[str]:
     """Processes of a trial have their home there; they are left over only if its supervisor was killed."""
     ended = []
+    for process in _at_home_in(directory):
+        with suppress(psutil.Error):
+            process.kill()
+            ended.append(_process(process))
+    return ended
+
+
+def _at_home_in(directory: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.environ().get("HOME", "").startswith(f"{directory}/"):
-                process.kill()
-                ended.append(f"process {process.pid}")
-    return ended
+                yield process
+
+
+def _scratch(directory: Path) -> str:
+    return f"scratch directory {directory}"
+
+
+def _process(process: psutil.Process) -> str:
+    return f"process {process.pid}"

@@ -163,6 +163,9 @@ class VenvEngine:
     def sweep(self) -> Sequence[str]:
         return scratch.sweep(self._place)
 
+    def left(self) -> Sequence[str]:
+        return scratch.left(self._place)
+
 
 @contextmanager
 def _disk(place: Path) -> Iterator[None]:

@@ -177,13 +177,30 @@ def _remove(made: Prepared, home: Path) -> None:
 def sweep() -> list[str]:
     """Remove what killed searches left; one line for each thing removed."""
     removed = []
+    for home in _abandoned():
+        shutil.rmtree(home, ignore_errors=True)
+        removed.append(_line(home))
+    return removed
+
+
+def left() -> list[str]:
+    """What `sweep` would remove."""
+    return [_line(home) for home in _abandoned()]
+
+
+def _line(home: Path) -> str:
+    return f"environments of tried versions: {home}"
+
+
+def _abandoned() -> Iterator[Path]:
+    """Nobody else takes such a place up while its turn lasts."""
     for home in sorted(path for path in _steps().glob("*") if path.is_dir()):
         lock = FileLock(home.with_suffix(".lock"))
         try:
             lock.acquire(timeout=0)
         except Timeout:
             continue
-        shutil.rmtree(home, ignore_errors=True)
-        lock.release()
-        removed.append(f"environments of tried versions: {home}")
-    return removed
+        try:
+            yield home
+        finally:
+            lock.release()

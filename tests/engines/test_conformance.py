@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
@@ -281,14 +282,22 @@ def test_what_a_killed_runner_left_goes_with_the_next_sweep(subject: Subject) ->
     with subject.make() as engine, runner_with_a_trial(subject, token) as process:
         engine.sweep()
         assert subject.processes(token) == PROCESSES, "it took away what is in use"
+        assert engine.left() == []
         process.kill()
         process.wait()
-        assert subject.left_by(process.pid)
+        left = engine.left()
+        assert subject.left_by(process.pid), "telling it took it away"
         removed = engine.sweep()
         assert removed
+        assert lasting(left) == lasting(removed)
         assert subject.left_by(process.pid) == []
         eventually(lambda: subject.processes(token) == 0)
-        assert engine.sweep() == []
+        assert engine.sweep() == engine.left() == []
+
+
+def lasting(lines: Sequence[str]) -> set[str]:
+    """Processes may come to their end by themselves meanwhile."""
+    return {line for line in lines if not line.startswith("process ")}
 
 
 def test_what_is_kept_is_said_and_survives(bench: Bench, subject: Subject) -> None:
