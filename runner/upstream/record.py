@@ -50,6 +50,11 @@ class Question(Record):
         """Whether the first fixed release is looked for, not the first bad one."""
         return Version(self.bad) < Version(self.good)
 
+    @property
+    def of_wording(self) -> bool:
+        """Whether good versions may have the failure too, in other words than those looked for."""
+        return self.expect_message is not None or self.good_message is not None
+
 
 class Step(Record):
     """One version: `shown` trials showed the failure, `quiet` ones did not, `other` ones failed in another way.
@@ -158,6 +163,7 @@ def unfinished_path(reports: Path, case: str, package: str) -> Path:
 
 
 def bisections(reports: Path, case: str) -> Sequence[Bisection]:
-    """All finished ones of a case, by package. Raises CasebookError."""
-    found = sorted((reports / "bisect").glob(f"{slug(case)}.*.json"))
-    return [Bisection.read(path) for path in found if not path.name.endswith(".unfinished.json")]
+    """All finished ones of a case that are about the failure and not about its wording. Raises CasebookError."""
+    paths = sorted((reports / "bisect").glob(f"{slug(case)}.*.json"))
+    found = [Bisection.read(path) for path in paths if not path.name.endswith(".unfinished.json")]
+    return [each for each in found if not each.question.of_wording]

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,19 @@ class TestFound:
         assert PRE in read(here).versions
         casebook(*ASKED, "--good", "1.24.0", "--bad", PRE)
         assert read(here).versions[-1] == PRE
+
+    def test_a_search_for_a_wording_tells_nobody_that_the_failure_was_not_there(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = Versioned(bad=NUMPYS[4:])
+        on(monkeypatch, found)
+        reworded = replace(REPRO, stdout="rel_err=0.5\nin other words\n")
+        monkeypatch.setattr(found, "run", lambda prepared, _request: reworded if prepared.key in NUMPYS[4:] else REPRO)
+        said = casebook(*ASKED, *ENDS, "--expect-message", "other words")[1]
+        assert "first bad release: 1.25.2" in said
+        assert not bisections(here / "reports", "tiny")
+        page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        assert "Only a message that matches `other words` is the failure" in page
 
     def test_nothing_between_is_said_and_only_the_ends_are_tried(self, here: Path, engine: Versioned) -> None:
         status, said = casebook(*ASKED, "--good", "1.25.1", "--bad", "1.25.2")
