@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from runner.evidence import Variant
 
 
-@app.command(epilog="Exit status: 0 found; 20 an end is not what it was said to be; the others as everywhere.")
+@app.command(epilog="Exit status: 0 found; 22 an end is not what it was said to be; the others as everywhere.")
 @ends_in_one_line
 def bisect(
     case: Annotated[str, typer.Argument(help="The case's id.")],

@@ -193,8 +193,8 @@ class TestRefused:
             ((*ASKED, *ENDS, "--variant", "broken"), 2, "--variant broken: write repro or fixed"),
             ((*ASKED, *ENDS, "--expect-message", "(x"), 2, "--expect-message (x: is no regular expression"),
             ((*ASKED, *ENDS, "--resume"), 2, "--resume: there is nothing to go on with"),
-            ((*ASKED, "--good", "1.26.0", "--bad", "1.26.4"), 20, "numpy 1.26.0 was said to be good, and fails"),
-            ((*ASKED, "--good", "1.24.0", "--bad", "1.25.0"), 20, "numpy 1.25.0 was said to be bad, and 3 trials"),
+            ((*ASKED, "--good", "1.26.0", "--bad", "1.26.4"), 22, "numpy 1.26.0 was said to be good, and fails"),
+            ((*ASKED, "--good", "1.24.0", "--bad", "1.25.0"), 22, "numpy 1.25.0 was said to be bad, and 3 trials"),
         ],
     )
     def test_it_is_one_clear_line(self, here: Path, words: Sequence[str], status: int, line: str) -> None:

@@ -23,7 +23,7 @@ Now = Callable[[], datetime]
 class EndError(CasebookError):
     """A version that was said to be good or bad is not."""
 
-    exit_status = 20
+    exit_status = 22
 
 
 @dataclass(frozen=True, kw_only=True)
