@@ -88,9 +88,17 @@ class EngineSite:
         request = self.plan.request(self.variant, payload(self.plan.case.directory))
         try:
             key = hashlib.sha256(lock.encode()).hexdigest()
-            yield Place(key, _versions(lock), lambda: self._look(prepared, request))
+            with self._gpus(note):
+                yield Place(key, _versions(lock), lambda: self._look(prepared, request))
         finally:
             self.discard(prepared)
+
+    def _gpus(self, note: Note) -> AbstractContextManager[None]:
+        """Held while trials run, and not while something is being installed."""
+        plan = self.plan
+        if plan.gpus and self.engine.local:
+            return hardware.lock_gpus(plan.gpus, note, shared=plan.spec.share_gpu)
+        return nullcontext()
 
     def resolved(self, changes: Changes, note: Note) -> Mapping[str, str]:
         """The versions that these changes come to, with nothing installed. Raises as `at`."""
@@ -138,8 +146,10 @@ def _usable() -> Iterator[None]:
 @contextmanager
 def site(plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console) -> Iterator[EngineSite]:
     """A site on this engine. Raises UsageError while another process tries versions of the same case."""
-    locks = hardware.lock_gpus(plan.gpus, console.say) if plan.gpus and engine.local else nullcontext()
-    with _passing(engine, plan.case) as (apart, discard), guarded(apart, plan.gpus, console.say) as guard, locks:
+    with (
+        _passing(engine, plan.case) as (apart, discard),
+        guarded(apart, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard,
+    ):
         yield EngineSite(plan=plan, variant=variant, engine=guard, signature=signature, discard=discard)
 
 
