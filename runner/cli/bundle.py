@@ -3,17 +3,17 @@
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runner.cli.base import EPILOG, app, ends_in_one_line, indices, root, seconds, shown
-from runner.engines.base import EngineName, Note
 from runner.errors import CasebookError, UsageError
 
 if TYPE_CHECKING:
+    from runner.engines.base import EngineName, Note
     from runner.offline.bundle import Bundle
 
 
@@ -50,6 +50,7 @@ def bundle(
     """Pack a case with its environment and the runner, for a GPU host without a network."""
     from runner.case import find, known_images
     from runner.console import console
+    from runner.engines.base import EngineName
     from runner.offline import pack, parts
 
     top, out = root(), console(sys.stdout)
@@ -60,16 +61,31 @@ def bundle(
     chosen = _engine(engine, image, top, out.say)
     pythons = _versions(python) or [spec.python if chosen is EngineName.VENV else pack.THIS_PYTHON]
     wish = pack.Wish(case=found, environment=name, engine=chosen, image=image, pythons=pythons)
-    path = output or Path(f"{case}.{name}{pack.SUFFIX}")
-    with out.step(f"packing {case}, environment {name}") as note, ExitStack() as opened:
+    path = _output(output, f"{case}.{name}{pack.SUFFIX}")
+    with out.step(f"packing {case}, environment {name}") as note, ExitStack() as opened, _writing(path):
         saved = pack.saved_images(top, wish, opened, note) if chosen is EngineName.DOCKER and not image else None
         packed = pack.pack(top, wish, saved, path, note)
-    files = parts.split(path, part_bytes) if part_bytes else [path]
+        files = parts.split(path, part_bytes) if part_bytes else [path]
     for line in _told(packed, files):
         out.say(line)
 
 
-def _engine(engine: str | None, image: str | None, top: Path, say: Note) -> EngineName:
+def _output(wanted: Path | None, name: str) -> Path:
+    return wanted / name if wanted and wanted.is_dir() else wanted or Path(name)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{error.filename or path} can't be written: {error.strerror}; name another with --output"
+        ) from None
+
+
+def _engine(engine: str | None, image: str | None, top: Path, say: "Note") -> "EngineName":
+    from runner.engines.base import EngineName
     from runner.engines.choose import choose
 
     if image:
@@ -103,6 +119,8 @@ def _size(path: Path) -> str:
 
 
 def _also(packed: "Bundle") -> str:
+    from runner.engines.base import EngineName
+
     if packed.engine is EngineName.VENV:
         return f", and Python {packed.python} for the case"
     return f" and a Docker engine{f' with the image {packed.named_image}' if packed.named_image else ''}"
@@ -153,7 +171,8 @@ def bundle_run(
         probes=probes,
     )
     out = console(sys.stdout)
-    returned, path = there.run(home, options, out, output)
+    with _writing(output or home.parent):
+        returned, path = there.run(home, options, out, output)
     out.say(f"bring back: {path} ({_size(path)}); then: nox -s bundle-join -- {path.name}")
     raise typer.Exit(returned.exit_status)
 

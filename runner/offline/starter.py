@@ -42,11 +42,21 @@ def main(words: Sequence[str]) -> int:
     try:
         _check_python()
         paths, options = _paths(words)
-        home = opened(paths or [_beside(Path(__file__).resolve())])
-        return _run(home, options)
+        home = _prepared(paths or [_beside(Path(__file__).resolve())], options)
     except Wrong as error:
         print(f"casebook: {error}", file=sys.stderr)
         return 1
+    return _run(home, options)
+
+
+def _prepared(paths: Sequence[Path], options: Sequence[str]) -> Path:
+    """The bundle's directory, its runner importable from here on. Raises Wrong."""
+    try:
+        home = opened(paths)
+        _make_importable(home, options)
+    except OSError as error:
+        raise Wrong(f"{error.filename or 'the bundle'}: {error.strerror or error}") from error
+    return home
 
 
 def _check_python() -> None:
@@ -272,18 +282,19 @@ def contents(home: Path) -> dict[str, Any]:
 
 
 def _run(home: Path, options: Sequence[str]) -> int:
-    listed = contents(home)
-    version = _dotted(sys.version_info[:2])
-    pythons = listed["pythons"]
-    if version not in pythons:
-        _run_with_another(home, pythons, options)
-    site = make_site(home, pythons[version])
-    _take_in(home / "checkout", site)
     from runner.cli import main as casebook  # noqa: PLC0415 it can be imported from here on
 
     sys.argv = ["casebook", "bundle-run", str(home), *options]
     casebook()
     return 0
+
+
+def _make_importable(home: Path, options: Sequence[str]) -> None:
+    pythons = contents(home)["pythons"]
+    version = _dotted(sys.version_info[:2])
+    if version not in pythons:
+        _run_with_another(home, pythons, options)
+    _take_in(home / "checkout", make_site(home, pythons[version]))
 
 
 def _run_with_another(home: Path, pythons: Iterable[str], options: Sequence[str]) -> None:

@@ -61,3 +61,15 @@ def test_parts_are_named_one_by_one(here: Path) -> None:
     assert "wrote out/b.tar.1of" in said
     assert "python3 b.tar.run.py   # with all these files in one directory" in said
     assert not (here / "out" / "b.tar").exists()
+
+
+@pytest.mark.usefixtures("no_index")
+def test_a_directory_gets_the_usual_name(here: Path) -> None:
+    casebook("bundle", "tiny", "--image", "x", "--output", "cases")
+    assert (here / "cases" / "tiny.current.casebook.tar").is_file()
+
+
+@pytest.mark.usefixtures("no_index")
+def test_where_nothing_can_be_written_it_is_one_line() -> None:
+    status, said = casebook("bundle", "tiny", "--image", "x", "--output", "cases/tiny/repro.py/x.tar")
+    assert (status, "casebook: cases/tiny/repro.py can't be written" in said) == (2, True), said

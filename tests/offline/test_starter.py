@@ -1,6 +1,7 @@
 """The starter, run as a host without anything runs it: a Python of its own, isolated from this one's packages."""
 
 import ast
+import errno
 import io
 import json
 import shutil
@@ -232,6 +233,17 @@ def test_nor_does_a_wheel(home: Path) -> None:
     status, said = python(home / "run.py", cwd=home)
     assert (status, "does not belong in a wheel" in said) == (1, True)
     assert not (home.parent / "up").exists()
+
+
+def test_a_full_disk_is_one_line(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "site/x")
+
+    monkeypatch.setattr(starter, "make_site", full)
+    assert starter.main([str(home)]) == 1
+    assert capsys.readouterr().err == "casebook: site/x: No space left on device\n"
 
 
 class TestPythons:
