@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from runner.case import MANIFEST, Case
@@ -76,9 +77,15 @@ def evidence(record: Record, engine: Engine) -> Evidence:
         started=record.started,
         durations=record.durations,
         command=plan.command(engine.name),
-        runner=describe(Path(__file__).parents[1]),
+        runner=_this_runner(),
         semantics=SEMANTICS,
     )
+
+
+@cache
+def _this_runner() -> str:
+    """As it was when this process loaded it, whatever becomes of the files."""
+    return describe(Path(__file__).parents[1])
 
 
 def case_facts(case: Case, environment: str) -> CaseFacts:

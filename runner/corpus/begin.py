@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from runner.case import Case
 from runner.corpus import disk, journal, order, pool, reuse
 from runner.corpus.journal import Journal
 from runner.corpus.model import End, Finished, Job, Run, Settings
-from runner.corpus.select import Cant, Chosen, Selection, select
+from runner.corpus.select import Cant, Selection, select
 from runner.corpus.workers import Gpu, Machine
 from runner.devices import hardware
 from runner.engines import choose as choosing
@@ -77,12 +78,20 @@ def begin(wish: Wish, machines: Sequence[Machine], engine: Engine | None, say: S
     MachineError where the disk will not do.
     """
     settings, now = wish.settings, datetime.now(UTC)
-    reports = Path(settings.reports)
-    chosen = select(Path(settings.root), wish.selection, cant(machines, engine, wish.gpus), durations(reports))
+    root, reports = Path(settings.root), Path(settings.reports)
+    here, age = _here(settings, machines, engine, wish.gpus), reuse.Age(now, wish.max_age_s)
+    needed = disk.Recipes()
+
+    def look(case: Case, job: Job) -> Job | Finished:
+        found = reuse.reuse(case, job, settings, here, age)
+        if isinstance(found, Job):
+            needed.add(case, job)
+        return found
+
+    chosen = select(root, wish.selection, cant(machines, engine, wish.gpus), durations(reports), look)
     if not chosen.jobs:
         return None
-    jobs, ended = _reused(wish, chosen, _here(settings, machines, engine, wish.gpus), now)
-    room = room_for(settings, _left(jobs, ended), engine, say)
+    room = _room(settings, needed, engine, say)
     run = Run(
         id=journal.new_id(reports, now),
         started=now,
@@ -91,21 +100,16 @@ def begin(wish: Wish, machines: Sequence[Machine], engine: Engine | None, say: S
         command=wish.command,
         selection=str(wish.selection),
         settings=settings,
-        jobs=jobs,
+        jobs=chosen.jobs,
         disk_before_bytes=room.used_bytes,
     )
     record = Journal.create(reports, run)
     try:
-        record.append(ended)
+        record.append(chosen.ended)
     except BaseException:
         record.close()
         raise
     return Begun(record, room.ready)
-
-
-def _left(jobs: Iterable[Job], ended: Iterable[Finished]) -> list[Job]:
-    done = {each.job.name for each in ended}
-    return [job for job in jobs if job.name not in done]
 
 
 def cant(machines: Sequence[Machine], engine: Engine | None, gpus: Sequence[int] | None) -> Cant:
@@ -128,19 +132,6 @@ def durations(reports: Path) -> dict[str, float]:
             run = journal.read(journal.runs_directory(reports) / id_)
             took |= {each.job.name: each.duration_s for each in run.finished if each.end is End.RAN}
     return took
-
-
-def _reused(wish: Wish, chosen: Chosen, here: reuse.Here, now: datetime) -> tuple[list[Job], list[Finished]]:
-    """All jobs in their order, and the ends of those that need not be run."""
-    ended = list(chosen.ended)
-    left = _left(chosen.jobs, ended)
-    looked_at: dict[str, Job] = {}
-    for each in reuse.reuse(left, wish.settings, here, now, wish.max_age_s):
-        job = each.job if isinstance(each, Finished) else each
-        looked_at[job.name] = job
-        if isinstance(each, Finished):
-            ended.append(each)
-    return [looked_at.get(job.name, job) for job in chosen.jobs], ended
 
 
 def _here(
@@ -177,11 +168,15 @@ def _image_of(settings: Settings, engine: Engine | None) -> Callable[[Recipe, st
     return lambda _recipe, _base: None
 
 
-def room_for(settings: Settings, left: Sequence[Job], engine: Engine | None, say: Say) -> Room:
+def room_for(settings: Settings, left: Iterable[Job], engine: Engine | None, say: Say) -> Room:
     """State what jobs will take of the disk. Raises MachineError where that is not there."""
-    if engine is None or not left:
+    return _room(settings, disk.recipes(Path(settings.root), left), engine, say)
+
+
+def _room(settings: Settings, needed: disk.Recipes, engine: Engine | None, say: Say) -> Room:
+    if engine is None or not needed.jobs:
         return Room(set(), None)
-    found = disk.survey(Path(settings.root), Path(settings.reports), left, engine, settings.image)
+    found = disk.survey(Path(settings.root), Path(settings.reports), needed, engine, settings.image)
     rooms = disk.rooms(found.needs)
     for room in rooms:
         say(f"disk: {room}")

@@ -3,11 +3,12 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.case import find, known_images
+from runner.case import Case, find, known_images
 from runner.corpus.model import Job
 from runner.engines.base import Engine, EngineName, Recipe
 from runner.environment import read_lock, wheel_bytes
@@ -89,19 +90,26 @@ def _existing(place: Path) -> Path:
     return next(path for path in (place, *place.parents) if path.exists())
 
 
-def recipes(root: Path, jobs: Iterable[Job]) -> dict[Recipe, set[str]]:
-    """What the jobs are to run in, with the keys of the environments that need it.
+class Recipes:
+    """What jobs are to run in, with the keys of the environments that need it. `jobs` counts them."""
 
-    A case that can't be read is passed over: its job will say so.
-    """
-    images, found = known_images(root), dict[Recipe, set[str]]()
+    def __init__(self) -> None:
+        self.keys: dict[Recipe, set[str]] = {}
+        self.jobs = 0
+
+    def add(self, case: Case, job: Job) -> None:
+        """Raises ManifestError where there is no lock."""
+        for variant in Variant:
+            self.keys.setdefault(recipe(case, job.environment, variant), set()).add(job.environment_key)
+        self.jobs += 1
+
+
+def recipes(root: Path, jobs: Iterable[Job]) -> Recipes:
+    """What these jobs are to run in. A case that can't be read is passed over: its job will say so."""
+    images, found = known_images(root), Recipes()
     for job in jobs:
-        try:
-            case = find(root, job.case, images)
-            for variant in Variant:
-                found.setdefault(recipe(case, job.environment, variant), set()).add(job.environment_key)
-        except (CasebookError, OSError):
-            continue
+        with suppress(CasebookError, OSError):
+            found.add(find(root, job.case, images), job)
     return found
 
 
@@ -112,13 +120,13 @@ class Survey(NamedTuple):
     ready: set[str]
 
 
-def survey(root: Path, reports: Path, jobs: Sequence[Job], engine: Engine, use_image: str | None = None) -> Survey:
+def survey(root: Path, reports: Path, needed: Recipes, engine: Engine, use_image: str | None = None) -> Survey:
     """Look what is there on this machine. Raises EngineError where the Docker engine does not answer."""
-    wanted = {} if use_image else recipes(root, jobs)
+    wanted = {} if use_image else needed.keys
     environments, absent = _environments(root, list(wanted), engine)
     unready = {key for each in absent for key in wanted[each]}
-    evidence = Need(reports, EVIDENCE_BYTES * len(jobs), "evidence")
-    return Survey([environments, evidence], {job.environment_key for job in jobs} - unready)
+    evidence = Need(reports, EVIDENCE_BYTES * needed.jobs, "evidence")
+    return Survey([environments, evidence], set().union(*needed.keys.values()) - unready)
 
 
 def _environments(root: Path, wanted: Sequence[Recipe], engine: Engine) -> tuple[Need, list[Recipe]]:

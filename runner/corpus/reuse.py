@@ -6,14 +6,13 @@ probes), what verdicts mean (`runner.revision.SEMANTICS`), and the hardware.
 
 import hashlib
 import platform
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.case import Case, find, known_images
+from runner.case import Case
 from runner.console import one_line
 from runner.corpus.model import End, Finished, Job, Settings
 from runner.corpus.work import REASON_LIMIT, facts, options_of
@@ -48,6 +47,13 @@ class Here:
     machine: str = platform.machine()
 
 
+class Age(NamedTuple):
+    """What time it is, and how old evidence may be at most, in seconds: 0 for none."""
+
+    now: datetime
+    most_s: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """What the evidence of a job would look like if it were made now. `locks`: file name -> sha256 of its text."""
@@ -60,34 +66,24 @@ class Wanted:
     engine: str | None
 
 
-def reuse(
-    jobs: Sequence[Job], settings: Settings, here: Here, now: datetime, max_age_s: float
-) -> Iterator[Job | Finished]:
-    """For each job its end, where evidence can be reused, or else the job with the reason why not in `because`."""
-    root, reports = Path(settings.root), Path(settings.reports)
-    images = known_images(root)
-    for job in jobs:
-        if max_age_s <= 0:
-            yield job.model_copy(update={"because": "all are to be run again"})
-            continue
-        try:
-            wanted = _wanted(find(root, job.case, images), job.environment, settings)
-            yield _one(job, reports, partial(why_not, wanted=wanted, here=here, now=now, max_age_s=max_age_s))
-        except (CasebookError, OSError):
-            yield job  # the run will say what is wrong with it
+def reuse(case: Case, job: Job, settings: Settings, here: Here, age: Age) -> Job | Finished:
+    """The job's end, where evidence can be reused, or else the job with the reason why not in `because`.
 
-
-def _one(job: Job, reports: Path, judge: Callable[[Evidence], str | None]) -> Job | Finished:
+    Raises ManifestError for a lock that is missing.
+    """
+    if age.most_s <= 0:
+        return job.model_copy(update={"because": "all are to be run again"})
+    wanted, reports = _wanted(case, job.environment, settings), Path(settings.reports)
     reasons: list[tuple[datetime, str]] = []
     for path, evidence in _there(reports, job):
-        reason = judge(evidence)
+        reason = why_not(evidence, wanted, here, age)
         if reason is None:
             return _reused(job, evidence, path.relative_to(reports).as_posix())
         reasons.append((utc(evidence.started), reason))
     return job.model_copy(update={"because": max(reasons)[1] if reasons else NONE_YET})
 
 
-def why_not(evidence: Evidence, wanted: Wanted, here: Here, now: datetime, max_age_s: float) -> str | None:  # noqa: PLR0911
+def why_not(evidence: Evidence, wanted: Wanted, here: Here, age: Age) -> str | None:  # noqa: PLR0911
     """Why this evidence can't stand in for a run; None if it can. Pure."""
     if evidence.verdict is not Verdict.CONFIRMED:
         return f"it was {evidence.verdict}"
@@ -104,7 +100,7 @@ def why_not(evidence: Evidence, wanted: Wanted, here: Here, now: datetime, max_a
         return "it ran with other options"
     if reason := _image_changed(evidence, wanted, here) or _hardware_changed(evidence, wanted, here):
         return reason
-    return _age(utc(evidence.started), now, max_age_s)
+    return _too_old(utc(evidence.started), age)
 
 
 def _image_changed(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:
@@ -136,12 +132,12 @@ def _is_here(gpu: Gpu, devices: Collection[Device]) -> bool:
     )
 
 
-def _age(started: datetime, now: datetime, max_age_s: float) -> str | None:
+def _too_old(started: datetime, age: Age) -> str | None:
     """A clock that jumped says nothing about age."""
-    age_s = (now - started).total_seconds()
+    age_s = (age.now - started).total_seconds()
     if age_s < 0:
         return "its date lies in the future"
-    return f"it is older than {_duration(max_age_s)}" if age_s >= max_age_s else None
+    return f"it is older than {_duration(age.most_s)}" if age_s >= age.most_s else None
 
 
 def _duration(seconds: float) -> str:

@@ -21,6 +21,9 @@ from runner.evidence import Grade, Variant
 from runner.manifest.model import EnvironmentSpec, Failure
 from runner.plan import recipe
 
+Look = Callable[[Case, Job], Job | Finished]
+"""A last look at a job that can run: its end, where it need not be run, or else the job, with what there is to say."""
+
 Cant = Callable[[EnvironmentSpec, Job], str | None]
 """Why an environment can't run on what there is; None if it can."""
 
@@ -75,9 +78,17 @@ class Chosen(NamedTuple):
     ended: list[Finished]
 
 
-def select(root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str, float]) -> Chosen:
+def as_it_is(_case: Case, job: Job) -> Job:
+    """To be run, and nothing to say about it."""
+    return job
+
+
+def select(
+    root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str, float], look: Look = as_it_is
+) -> Chosen:
     """The jobs of a run in the checkout at `root`. `expected_s` has durations by the job's name, as far as known.
 
+    Each manifest is read once, and one is held at a time: there may be a thousand.
     A case whose manifest is broken ends as BROKE, wherever it is not ruled out by its name; one that can't run here as
     SKIPPED. That nothing changed is no mistake: then there are no jobs. Raises UsageError where nothing else is
     selected, or by something there is not.
@@ -99,7 +110,7 @@ def select(root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str
         seen.note(case)
         for environment in case.manifest.environments:
             if selection.takes(case, environment):
-                _take(chosen, case, environment, cant, expected_s)
+                _take(chosen, case, _job(case, environment, expected_s), cant, look)
     if not chosen.jobs and selection.changed_since is None:
         raise UsageError(f"nothing is selected by {selection}; {seen}")
     return chosen
@@ -121,17 +132,19 @@ def changed(root: Path, revision: str) -> set[str]:
     return (own & every) | set(_on_images(root, every - own, images))
 
 
-def _take(chosen: Chosen, case: Case, environment: str, cant: Cant, expected_s: Mapping[str, float]) -> None:
-    job = _job(case, environment, expected_s)
-    if reason := cant(case.environment(environment), job):
+def _take(chosen: Chosen, case: Case, job: Job, cant: Cant, look: Look) -> None:
+    if reason := cant(case.environment(job.environment), job):
         _end(chosen, job, End.SKIPPED, reason)
         return
     try:
-        key = environment_key(case, environment)
+        key = environment_key(case, job.environment)
+        found = look(case, job.model_copy(update={"environment_key": key}))
     except (CasebookError, OSError, UnicodeDecodeError) as error:
         _end(chosen, job, End.BROKE, _why(error))
-    else:
-        chosen.jobs.append(job.model_copy(update={"environment_key": key}))
+        return
+    if isinstance(found, Finished):
+        chosen.ended.append(found)
+    chosen.jobs.append(found.job if isinstance(found, Finished) else found)
 
 
 def _job(case: Case, environment: str, expected_s: Mapping[str, float]) -> Job:

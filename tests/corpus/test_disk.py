@@ -98,7 +98,7 @@ def test_equal_environments_are_needed_once(checkout: Checkout) -> None:
     for name in ("alpha", "beta"):
         add(checkout, name)
     jobs = [job("alpha", "interpreter", "k1"), job("beta", "interpreter", "k1"), job("beta", "current", "k2")]
-    assert sorted(map(sorted, recipes(checkout.root, [*jobs, job("gone", "current", "k3")]).values())) == [
+    assert sorted(map(sorted, recipes(checkout.root, [*jobs, job("gone", "current", "k3")]).keys.values())) == [
         ["k1"],
         ["k2"],
     ]
@@ -108,25 +108,24 @@ def test_only_what_is_not_there_yet_is_needed(checkout: Checkout, tmp_path: Path
     add(checkout, "tiny", MANIFEST, lock("numpy==1.26.4", size=1000))
     jobs = [job("tiny", "interpreter", "k1"), job("tiny", "current", "k2")]
     engine = VenvEngine(tmp_path / "cache", tmp_path)
-    found = survey(checkout.root, tmp_path / "reports", jobs, engine)
+    found = survey(checkout.root, tmp_path / "reports", recipes(checkout.root, jobs), engine)
     assert found.needs == [
         Need(engine.cache, 4000, "2 environments"),  # of the same packages, whose files are there once
         Need(tmp_path / "reports", 2 * EVIDENCE_BYTES, "evidence"),
     ]
     assert found.ready == set()
-    for each in recipes(checkout.root, jobs):
+    for each in recipes(checkout.root, jobs).keys:
         directory = engine._directory(each)
         (directory / "bin").mkdir(parents=True, exist_ok=True)
         (directory / "bin" / "python").touch()
         (directory / "complete.json").touch()
-    found = survey(checkout.root, tmp_path / "reports", jobs, engine)
+    found = survey(checkout.root, tmp_path / "reports", recipes(checkout.root, jobs), engine)
     assert found.needs[0].bytes == 0
     assert found.ready == {"k1", "k2"}
 
 
 def test_an_image_that_was_named_is_there(checkout: Checkout, tmp_path: Path) -> None:
     add(checkout, "tiny")
-    found = survey(
-        checkout.root, tmp_path, [job("tiny", "current", "k1")], VenvEngine(tmp_path, tmp_path), "mine:latest"
-    )
+    needed = recipes(checkout.root, [job("tiny", "current", "k1")])
+    found = survey(checkout.root, tmp_path, needed, VenvEngine(tmp_path, tmp_path), "mine:latest")
     assert (found.needs[0].bytes, found.ready) == (0, {"k1"})

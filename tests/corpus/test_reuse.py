@@ -1,19 +1,20 @@
 import hashlib
+import inspect
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.case import find
+from runner.case import Case, find
 from runner.corpus import reuse as module
 from runner.corpus.model import End, Finished, Job, Settings
-from runner.corpus.reuse import NONE_YET, Device, Here, reuse, why_not
-from runner.corpus.select import Selection, select
-from runner.engines.base import Recipe
-from runner.evidence import Evidence, Gpu, GpuAccess, ImageFacts, Verdict, evidence_path, load
+from runner.corpus.reuse import NONE_YET, Age, Device, Here, reuse, why_not
+from runner.engines.base import Recipe, TrialResult, Watch, cut_middle
+from runner.errors import ManifestError
+from runner.evidence import Evidence, Gpu, GpuAccess, Grade, ImageFacts, Verdict, evidence_path, load
 from runner.plan import Options, Skipped
 from runner.revision import SEMANTICS
 from runner.run import run_case
@@ -24,6 +25,7 @@ DAY = 86400.0
 ROOT = Path(__file__).parents[2]
 JUDGING = Path(__file__).with_name("judging.json")
 HERE = Here(machine="x86_64")
+JOB = Job(case="tiny", environment="interpreter", failure="x", project="o/n", grade=Grade.SIMULATED)
 H200 = Gpu(name="NVIDIA H200", compute_capability="9.0", driver="580.65.06")
 
 
@@ -41,8 +43,7 @@ class Place:
 
     def run(self, **options: Any) -> Path:
         engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
-        case = find(self.root, "tiny", ["cpu", "cuda12", "cuda13"])
-        result = run_case(case, Options(environment="interpreter", **options), engine, Quiet())
+        result = run_case(self.case, Options(environment="interpreter", **options), engine, Quiet())
         assert not isinstance(result, Skipped)
         path = evidence_path(self.root / "reports", result)
         result.write(path)
@@ -53,12 +54,14 @@ class Place:
 
     def asked(
         self, max_age_s: float = DAY, *, here: Here = HERE, after: timedelta = timedelta(), **settings: Any
-    ) -> Any:
-        chosen = select(self.root, Selection(environments=["interpreter"]), lambda *_: None, {})
-        wanted = self.settings.model_copy(update=settings)
-        now = load(self.path).started + timedelta(seconds=1) + after
-        [found] = reuse(chosen.jobs, wanted, here, now, max_age_s)
-        return found
+    ) -> Job | Finished:
+        """What is to be done `after` the evidence and a second."""
+        age = Age(load(self.path).started + timedelta(seconds=1) + after, max_age_s)
+        return reuse(self.case, JOB, self.settings.model_copy(update=settings), here, age)
+
+    @property
+    def case(self) -> Case:
+        return find(self.root, "tiny", ["cpu", "cuda12", "cuda13"])
 
     def because(self, *args: Any, **more: Any) -> str:
         found = self.asked(*args, **more)
@@ -99,10 +102,9 @@ def test_evidence_that_would_be_the_same_again_is_reused(place: Place) -> None:
 def test_without_evidence_it_is_run(place: Place) -> None:
     started = load(place.path).started
     place.path.unlink()
-    jobs = select(place.root, Selection(environments=["interpreter"]), lambda *_: None, {}).jobs
-    assert [each.because for each in reuse(jobs, place.settings, HERE, started, DAY) if isinstance(each, Job)] == [
-        NONE_YET
-    ]
+    found = reuse(place.case, JOB, place.settings, HERE, Age(started, DAY))
+    assert isinstance(found, Job)
+    assert found.because == NONE_YET
 
 
 def test_evidence_that_can_not_be_read_is_none(place: Place) -> None:
@@ -201,7 +203,7 @@ def test_another_processor_runs_it_again(place: Place) -> None:
 
 
 def wanted(place: Place, gpus: int = 0) -> module.Wanted:
-    found = module._wanted(find(place.root, "tiny", ["cpu", "cuda13"]), "interpreter", place.settings)
+    found = module._wanted(place.case, "interpreter", place.settings)
     return module.Wanted(**{**vars(found), "gpus": gpus})
 
 
@@ -228,15 +230,17 @@ def on_gpus(evidence: Evidence, gpus: list[Gpu]) -> Evidence:
 def test_the_hardware_must_be_the_same(place: Place, device: Device | None, same: bool) -> None:  # noqa: FBT001
     evidence = on_gpus(load(place.path), [H200])
     here = Here(machine="x86_64", devices=[device] if device else [])
-    reason = why_not(evidence, wanted(place, gpus=1), here, evidence.started, DAY)
+    reason = why_not(evidence, wanted(place, gpus=1), here, Age(evidence.started, DAY))
     assert reason == (None if same else "it ran on another GPU or driver")
-    assert why_not(evidence, wanted(place), here, evidence.started, DAY) is None  # it needs none
+    assert why_not(evidence, wanted(place), here, Age(evidence.started, DAY)) is None  # it needs none
 
 
 def test_as_many_gpus_as_it_needs_now(place: Place) -> None:
     evidence = on_gpus(load(place.path), [H200])
     here = Here(machine="x86_64", devices=[Device("NVIDIA H200", "9.0")])
-    assert why_not(evidence, wanted(place, gpus=2), here, evidence.started, DAY) == "it ran on another GPU or driver"
+    assert (
+        why_not(evidence, wanted(place, gpus=2), here, Age(evidence.started, DAY)) == "it ran on another GPU or driver"
+    )
 
 
 def test_what_nobody_looked_at_is_not_reused(place: Place) -> None:
@@ -276,16 +280,18 @@ def test_of_several_the_newest_says_why_not(place: Place) -> None:
     assert place.because() == "it was fix-fails"
 
 
-def test_a_case_that_broke_meanwhile_is_left_to_its_run(place: Place) -> None:
-    jobs = select(place.root, Selection(environments=["interpreter"]), lambda *_: None, {}).jobs
-    (place.directory / "case.yaml").write_text("{")
-    assert list(reuse(jobs, place.settings, HERE, datetime.now(UTC), DAY)) == jobs
+def test_a_lock_that_is_missing_is_told(place: Place) -> None:
+    (place.directory / "locks" / "interpreter.txt").unlink()
+    with pytest.raises(ManifestError, match="there is no lock for environment interpreter"):
+        place.asked()
 
 
 def judging_files() -> dict[str, str]:
-    """sha256 of each file that decides what a trial's outcome and a case's verdict are."""
-    paths = [*sorted((ROOT / "runner" / "judging").glob("*.py")), ROOT / "runner" / "engines" / "base.py"]
-    return {path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    """sha256 of what decides what a trial's outcome and a case's verdict are."""
+    paths = sorted((ROOT / "runner" / "judging").glob("*.py"))
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+    texts |= {each.__qualname__: inspect.getsource(each) for each in (TrialResult, Watch, cut_middle)}
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
 def test_who_changes_what_judges_trials_looks_at_what_verdicts_mean() -> None:

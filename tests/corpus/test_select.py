@@ -3,12 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.case import find
-from runner.corpus.model import End, Job
+from runner.case import Case, find
+from runner.corpus.model import End, Finished, Job
 from runner.corpus.select import Chosen, Selection, select
 from runner.errors import UsageError
 from runner.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
+from tests.corpus.test_journal import finished
 from tests.fakes import LOCK
 
 HANG = MANIFEST.replace("project: owner/name", "project: Other/Project")
@@ -151,6 +152,23 @@ def test_a_missing_lock_breaks_that_environment_alone(three: Checkout) -> None:
     ended = chosen(three).ended
     assert [(each.job.name, each.end) for each in ended] == [("beta/current", End.BROKE)]
     assert ended[0].reason.startswith("cases/beta/locks/current.txt:1: there is no lock")
+
+
+def test_a_job_that_can_run_is_looked_at_once_more(three: Checkout) -> None:
+    def look(case: Case, job: Job) -> Job | Finished:
+        assert job.environment_key
+        if case.id == "beta":
+            return finished(job.model_copy(update={"expected_s": 7.0}), end=End.REUSED)
+        return job.model_copy(update={"because": "new"})
+
+    found = select(three.root, Selection(cases=["beta", "alpha-one"]), no_gpu, {}, look)
+    assert [(job.name, job.because, job.expected_s) for job in found.jobs] == [
+        ("alpha-one/current", "", None),
+        ("alpha-one/interpreter", "new", None),
+        ("beta/current", "", None),
+        ("beta/interpreter", "", 7.0),
+    ]
+    assert [each.end for each in found.ended] == [End.SKIPPED, End.SKIPPED, End.REUSED]
 
 
 def test_a_selection_reads_as_on_the_command_line() -> None:
