@@ -1,6 +1,7 @@
 """Where a version is tried: an environment of its own, locked and made for it, and taken away afterwards."""
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,7 +26,15 @@ from runner.evidence import Variant
 from runner.plan import Plan
 from runner.record import payload
 from runner.run import INFRA_RETRIES
+from runner.text import one_line
 from runner.upstream.bisect.signature import Look, Sign, Signature
+from runner.upstream.redact import redact
+
+WORDS = 500
+"""Characters of what uv said that are kept."""
+
+_LOG = re.compile(r"\(the whole log: [^)\n]*\)|full log: \S+")
+_ADDRESS = re.compile(r"(?:https?|file)://[^\s`'\"]*?([^\s/`'\"?#()]*)(?:[?#][^\s`'\"]*)?(?=[\s`'\")]|$)")
 
 Changes = Mapping[str, str | None]
 """Canonical names of packages, and the version that replaces the pinned one; None for the newest."""
@@ -140,7 +149,13 @@ def _usable() -> Iterator[None]:
     except BuildError as error:
         if unreachable(str(error)):
             raise
-        raise Unusable(str(error)) from None
+        raise Unusable(presentable(str(error))) from None
+
+
+def presentable(words: str) -> str:
+    """What uv or a build said, on one line for a record: without addresses, the log's place, or a person's name."""
+    told = _LOG.sub("", words)
+    return one_line(redact(_ADDRESS.sub(lambda address: address[1] or "an address", told)).text, WORDS)
 
 
 @contextmanager

@@ -315,6 +315,19 @@ def test_requirements_with_a_package_replaced(
     assert places.changed(requirements, changes) == wanted
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("no wheel\n  fits (the whole log: /home/ann/.cache/casebook/logs/1.log)", "no wheel fits"),
+        ("it failed\nfull log: /root/log/build-cpu-1.log", "it failed"),
+        ("Failed to fetch: `https://files.example.org/a/b/x-1.whl`: 404", "Failed to fetch: `x-1.whl`: 404"),
+        ("404 for url (https://me:token@index.example.org/simple/x/)", "404 for url (an address)"),
+    ],
+)
+def test_what_uv_says_is_fit_to_be_published(words: str, told: str) -> None:
+    assert places.presentable(words) == told
+
+
 def test_help_says_what_each_option_does() -> None:
     said = casebook("bisect", "--help")[1]
     for option in ("--package", "--good", "--bad", "--fixed-in", "--resume", "--expect-message", "--good-message"):
