@@ -293,6 +293,15 @@ def every_case() -> "list[Case]":
     return [find(ROOT, case, known_images(ROOT)) for case in discover(ROOT)]
 
 
+def of_corpus(name: str) -> Callable[[], None]:
+    def measure() -> None:
+        from tests import bench_corpus
+
+        getattr(bench_corpus, name)()
+
+    return measure
+
+
 BENCHES: dict[str, Callable[[], None]] = {
     "warm": warm,
     "docker": docker,
@@ -301,6 +310,9 @@ BENCHES: dict[str, Callable[[], None]] = {
     "zygote": zygote,
     "bisect": bisect,
     "disk": disk,
+    "corpus": of_corpus("corpus"),
+    "jobs": of_corpus("jobs"),
+    "resume": of_corpus("resume"),
     "cold": cold,
 }
 

@@ -127,7 +127,7 @@ class Pool:
         if isinstance(message, str):
             return [Said(worker=worker.name, job=start.job, text=message)]
         self._released(worker)
-        return [Ended(finished=message.model_copy(update={"worker": worker.name}))]
+        return [Ended(finished=message.model_copy(update={"worker": worker.name, "job": start.job}))]
 
     def _buried(self, worker: _Worker) -> list[Event]:
         del self._workers[worker.connection]
