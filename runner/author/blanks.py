@@ -20,6 +20,7 @@ def blanks(text: str) -> Iterator[Blank]:
     if MARK not in text:
         return
     for number, line in enumerate(text.splitlines(), 1):
-        _, found, after = line.partition(MARK)
+        before, found, after = line.partition(MARK)
         if found:
-            yield Blank(number, after.strip(" :'\""))
+            quote = before[-1:] if before[-1:] in {"'", '"'} else ""
+            yield Blank(number, after.removeprefix(":").strip().removesuffix(quote))

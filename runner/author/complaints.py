@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
 _HEADING = re.compile(r"^##+[ \t]+(.+?)[ \t]*#*$")
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|<(https?://[^>\s]+)>|(?<![\(<\w])(https?://[^\s)>\]\"'`]+)")
 _MOVING = re.compile(r"/(?:blob|tree)/(?:main|master|develop|dev|trunk|HEAD)(?:/|$)")
-_REPORT = re.compile(r"^/[^/]+/[^/]+/(issue|issues|pull|pulls|discussion|discussions)(?:/([^/]*))?")
+_REPORT = re.compile(r"^/[^/]+/[^/]+/(issues?|pulls?|discussions?)(?=/|$)(?:/([^/]*))?")
 
 _RANDOM = re.compile(
     r"\b(?:rand|randn|randint|randperm|rand_like|randn_like|normal|normal_|uniform_|random|bernoulli)\("

@@ -141,7 +141,7 @@ class Tried:
         bounds = self.case.expectation(run.environment.name, variant).figures
         for name, bound in bounds.items():
             values = [trial.observation.figures[name] for trial in trials if name in trial.observation.figures]
-            if near := _near(bound, values):
+            if near := near_to(bound, values):
                 where = f"{variant}.expect.figures.{name}"
                 told = f"{near:.4g} was seen, which is near to the bound {bound}; leave more room"
                 yield warning(self._path, self._line(where, f"{variant}.expect"), told, where)
@@ -188,11 +188,16 @@ def exchanged(case: Case, scratch: Path) -> Case:
     return Case(directory, manifest.model_copy(update={"repro": repro, "fixed": fixed}))
 
 
-def _near(bound: Bound, values: list[float]) -> float | None:
-    """A value that holds, and would not if it were a tenth of the bound further; whole numbers are exact."""
+def near_to(bound: Bound, values: list[float]) -> float | None:
+    """A value that holds only just: a tenth of the room that the bound leaves, or of the bound itself, would be too far.
+
+    Whole numbers are exact.
+    """
+    sides = {sign[0]: limit for sign, limit in bound.parts}
+    width = sides["<"] - sides[">"] if "<" in sides and ">" in sides else None
     for value in values:
         for sign, limit in bound.parts:
-            room = abs(value - limit)
-            if sign in {"<", ">", "<=", ">="} and limit and not value.is_integer() and room < _NEAR * abs(limit):
+            scale = abs(limit) if width is None else width
+            if sign[0] in "<>" and not value.is_integer() and abs(value - limit) < _NEAR * scale:
                 return value
     return None

@@ -1,0 +1,145 @@
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.author.blanks import MARK, blanks
+from runner.author.draft import EMPTY_SCRIPT, SECTIONS, Draft, files, header, manifest, scalar, script
+from runner.author.link import Report
+from runner.author.propose import Proposal
+from runner.case import load
+from runner.environment import script_header
+from runner.evidence import Variant
+from runner.manifest.model import Failure
+from tests.conftest import IMAGES
+
+SCRIPT = '"""Sums lose small terms.\n\nLook at rel_err.\n"""\n\nimport numpy\n\nprint("rel_err=0.5")\n'
+PROPOSAL = Proposal(
+    failure=Failure.WRONG_NUMBERS,
+    repro={"exception": "ValueError", "message": r"it's 'off' by \(2\)", "figures": {"rel_err": "> 6e-02"}},
+    fixed={"figures": {"rel_err": "< 1e-5"}},
+    seen="ValueError: it's off",
+)
+DRAFTS = {
+    "from nothing": Draft(id="tiny", script=EMPTY_SCRIPT, unknown=["which packages?"]),
+    "from a script": Draft(id="tiny", script=SCRIPT, pins=["numpy==2.2.6"], report=Report("o/n", "pull", 7)),
+    "with a trial": Draft(id="tiny", script=SCRIPT, pins=["jax[cuda]==0.5.0"], proposal=PROPOSAL, timeout_s=240.0),
+    "a hang": Draft(
+        id="tiny", script=SCRIPT, proposal=Proposal(Failure.HANG, {"hang": {"after": "20s", "stack": "wait|barrier"}})
+    ),
+    "a status": Draft(id="tiny", script=SCRIPT, proposal=Proposal(Failure.EXCEPTION, {"exit_status": 3})),
+    "on a GPU": Draft(id="tiny", script=SCRIPT, pins=["torch==2.11.0"], image="cuda13", gpus=1),
+    "a release": Draft(
+        id="tiny",
+        script=SCRIPT,
+        pins=["numpy==2.2.6"],
+        own={Variant.REPRO: ["trl==0.13.0"], Variant.FIXED: ["trl==0.14.0"]},
+        proposal=PROPOSAL,
+        proof=Proposal(fixed={"figures": {"rel_err": "< 1e-5", "rows": "== 3"}}, seen="exit status 0"),
+    ),
+}
+
+
+def write(directory: Path, draft: Draft) -> Path:
+    place = directory / "tiny"
+    place.mkdir()
+    for name, text in files(draft).items():
+        (place / name).write_text(text)
+    return place / "case.yaml"
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_every_draft_is_a_manifest_already(name: str, tmp_path: Path) -> None:
+    case = load(write(tmp_path, DRAFTS[name]), IMAGES)
+    assert case.id == "tiny"
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_what_has_to_be_filled_in_is_marked(name: str) -> None:
+    texts = files(DRAFTS[name])
+    for file in ("case.yaml", "README.md"):
+        assert list(blanks(texts[file]))
+    assert (MARK in texts["fixed.py"]) == (name != "a release")
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_headers_are_in_step_with_the_manifest(name: str, tmp_path: Path) -> None:
+    case = load(write(tmp_path, DRAFTS[name]), IMAGES)
+    for variant in Variant:
+        found = script_header(script(DRAFTS[name], variant))
+        assert found
+        assert sorted(found.requirements) == sorted(case.requirements("current", variant))
+        assert found.requires_python == "==3.11.*"
+
+
+def test_what_was_seen_is_declared() -> None:
+    data = yaml.safe_load(manifest(DRAFTS["with a trial"]))
+    assert data["failure"] == "wrong-numbers"
+    assert data["repro"]["expect"] == PROPOSAL.repro
+    assert data["fixed"]["expect"] == PROPOSAL.fixed
+    assert data["timeout"] == "240s"
+    told = [each.what for each in blanks(manifest(DRAFTS["with a trial"]))]
+    assert "confirm, and remove this line. One trial showed: ValueError: it's off" in told
+
+
+def test_a_release_case_gives_each_variant_its_version() -> None:
+    data = yaml.safe_load(manifest(DRAFTS["a release"]))
+    assert (data["provenance"], data["upstream"]["status"], data["upstream"]["fixed"]) == (
+        "release",
+        "fixed",
+        "trl==0.14.0",
+    )
+    assert data["repro"]["requirements"] == ["trl==0.13.0"]
+    assert data["fixed"]["expect"]["figures"] == {"rel_err": "< 1e-5", "rows": "== 3"}
+    scripts = [script(DRAFTS["a release"], variant).partition('# ///\n"')[2] for variant in Variant]
+    assert scripts[0] == scripts[1]
+
+
+def test_the_issue_gives_project_and_link() -> None:
+    data = yaml.safe_load(manifest(DRAFTS["from a script"]))
+    assert data["upstream"]["project"] == "o/n"
+    assert data["upstream"]["issue"] == "https://github.com/o/n/pull/7"
+    assert "[o/n 7](https://github.com/o/n/pull/7)" in files(DRAFTS["from a script"])["README.md"]
+
+
+def test_the_docstring_gives_the_title() -> None:
+    assert yaml.safe_load(manifest(DRAFTS["from a script"]))["title"] == "Sums lose small terms"
+
+
+def test_a_header_that_is_there_is_replaced() -> None:
+    old = '#!/usr/bin/env python\n# /// script\n# dependencies = ["numpy"]\n# ///\nimport numpy\n'
+    text = script(Draft(id="tiny", script=old, pins=["numpy==2.2.6"]), Variant.REPRO)
+    assert text == "#!/usr/bin/env python\n" + header(["numpy==2.2.6"], "3.11") + "import numpy\n"
+    found = script_header(text)
+    assert found
+    assert found.requirements == ["numpy==2.2.6"]
+
+
+def test_many_requirements_stand_on_a_line_each() -> None:
+    text = header([f"package-{number}==1.0.{number}" for number in range(9)], "3.11")
+    assert max(map(len, text.splitlines())) <= 120
+    found = script_header(text)
+    assert found
+    assert len(found.requirements) == 9
+
+
+def test_the_readme_has_every_section() -> None:
+    text = files(DRAFTS["from nothing"])["README.md"]
+    assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80))
+def test_any_text_is_a_scalar_that_reads_back(text: str) -> None:
+    if any(character in text for character in "\ufeff\ufffe\uffff"):
+        return
+    assert yaml.safe_load(f"key: {scalar(text)}  # comment\n") == {"key": text}
+
+
+@given(body=st.text(max_size=200))
+def test_a_script_keeps_its_meaning(body: str) -> None:
+    source = f"x = {body!r}\n"
+    text = script(Draft(id="tiny", script=source), Variant.FIXED)
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(source))

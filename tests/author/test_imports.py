@@ -1,0 +1,149 @@
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.author.imports import Imports, active_python, ask, imports, relative, required
+from runner.errors import UsageError
+
+TOLD: dict[str, Any] = {
+    "python": "3.11.2",
+    "standard": ["os", "sys"],
+    "versions": {"torch": "2.13.0+cpu", "triton": "3.6.0", "numpy": "2.2.6"},
+    "modules": {
+        "torch": [{"name": "torch", "version": "2.13.0+cpu", "elsewhere": None}],
+        "numpy": [{"name": "numpy", "version": "2.2.6", "elsewhere": None}],
+        "yaml": [{"name": "PyYAML", "version": "6.0.3", "elsewhere": None}],
+        "mine": [{"name": "mine", "version": "0.1", "elsewhere": "an editable checkout"}],
+        "cv2": [
+            {"name": "opencv-python", "version": "4.10", "elsewhere": None},
+            {"name": "opencv-contrib-python", "version": "4.10", "elsewhere": None},
+        ],
+    },
+}
+
+
+def told_of(source: str) -> Imports:
+    return imports(ast.parse(source))
+
+
+def needs(source: str, *header: str, beside: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+    found = required(told_of(source), beside, header, TOLD)
+    return list(found.pinned), list(found.blanks)
+
+
+class TestImports:
+    def test_every_import_wherever_it_stands(self) -> None:
+        source = "import a.b, c\nfrom d.e import f\nfrom g import h\ndef x():\n    import i\n"
+        assert told_of(source).needed == ["a.b", "c", "d.e", "g.h", "i"]
+
+    @pytest.mark.parametrize(
+        "caught", ["ImportError", "ModuleNotFoundError", "(ImportError, OSError)", "Exception", ""]
+    )
+    def test_what_may_be_missing_is_optional(self, caught: str) -> None:
+        found = told_of(f"try:\n    import a\nexcept {caught}:\n    import b\n".replace(" :", ":"))
+        assert (found.needed, found.optional) == (["b"], ["a"])
+
+    def test_what_must_be_there_somewhere_is_not_optional(self) -> None:
+        found = told_of("import a\ntry:\n    import a\nexcept ImportError:\n    pass\n")
+        assert (found.needed, found.optional) == (["a"], [])
+
+    @pytest.mark.parametrize("test", ["TYPE_CHECKING", "typing.TYPE_CHECKING"])
+    def test_what_only_type_checkers_see_is_none(self, test: str) -> None:
+        assert told_of(f"import typing\nif {test}:\n    import a\nelse:\n    import b\n").needed == ["typing", "b"]
+
+    def test_relative_ones(self) -> None:
+        assert relative(ast.parse("from . import x"))
+        assert not relative(ast.parse("from x import y"))
+
+
+class TestRequired:
+    def test_pinned_to_what_is_installed(self) -> None:
+        assert needs("import numpy\nimport os, yaml") == (["numpy==2.2.6", "pyyaml==6.0.3"], [])
+
+    def test_a_build_of_its_own_is_pinned_as_the_index_has_it(self) -> None:
+        found = required(told_of("import torch"), (), (), TOLD)
+        assert found.pinned == ["torch==2.13.0"]
+        assert found.notes == ["torch 2.13.0+cpu is a build of its own here; the case pins 2.13.0, as the index has it"]
+
+    def test_the_standard_library_is_left_out(self) -> None:
+        assert needs("import os, sys, json, __future__") == ([], [])
+
+    def test_an_unknown_one_is_a_blank(self) -> None:
+        assert needs("import nowhere") == ([], [blank_of("nowhere")])
+
+    def test_an_unknown_one_that_may_be_missing_is_none(self) -> None:
+        assert needs("try:\n    import nowhere\nexcept ImportError:\n    nowhere = None") == ([], [])
+
+    def test_a_file_beside_the_script_is_said_to_be_one(self) -> None:
+        _, blanks = needs("import helper", beside=("helper",))
+        assert blanks == ["helper is a file beside the script; a case's script stands alone: put it into the script"]
+
+    def test_what_the_index_may_not_have_is_a_blank(self) -> None:
+        assert needs("import mine")[1] == [
+            "mine 0.1 is an editable checkout here; which release is it? Write mine==VERSION"
+        ]
+
+    def test_several_packages_for_one_module_are_a_blank(self) -> None:
+        pins, blanks = needs("import cv2")
+        assert pins == ["opencv-python==4.10"]
+        assert blanks == ["several packages give cv2: opencv-python, opencv-contrib-python; keep the right one, pinned"]
+
+    def test_the_scripts_own_header_comes_first(self) -> None:
+        pins, blanks = needs("import numpy", "triton>=3", "numpy==1.26.4", "what is this", "gone")
+        assert pins == ["triton==3.6.0", "numpy==1.26.4"]
+        assert len(blanks) == 2
+        assert blanks[1] == "gone is not installed here; write gone==VERSION"
+
+
+def blank_of(module: str) -> str:
+    return f"which package has the module {module}? It is not installed here; write NAME==VERSION"
+
+
+class TestAsk:
+    def test_this_python_tells(self) -> None:
+        told = ask(Path(sys.executable), ["yaml", "packaging.version", "nowhere"])
+        assert [each["name"] for each in told["modules"]["yaml"]] == ["PyYAML"]
+        assert [each["name"] for each in told["modules"]["packaging.version"]] == ["packaging"]
+        assert told["modules"]["nowhere"] == []
+        assert "asyncio" in told["standard"]
+
+    def test_an_environment_of_ones_own_is_asked_and_not_the_runners(self, tmp_path: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+        site = next((tmp_path / "env" / "lib").glob("python*")) / "site-packages"
+        for name, module, version in (
+            ("Alpha-One", "alpha", "1.0"),
+            ("ns-a", "space/a", "2"),
+            ("ns-b", "space/b", "3"),
+        ):
+            info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            (info / "RECORD").write_text(f"{module}/__init__.py,,\n")
+        told = ask(tmp_path / "env" / "bin" / "python", ["alpha", "space.b", "yaml"])
+        found = {module: [each["name"] for each in givers] for module, givers in told["modules"].items()}
+        assert found == {"alpha": ["Alpha-One"], "space.b": ["ns-b"], "yaml": []}
+
+    def test_what_is_no_python_is_one_line(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match="does not tell what it has installed; name another with --python"):
+            ask(tmp_path / "none", ["yaml"])
+
+
+class TestActive:
+    def test_the_active_environment_comes_before_the_path(self, tmp_path: Path) -> None:
+        for name in ("venv", "conda"):
+            (tmp_path / name / "bin").mkdir(parents=True)
+            (tmp_path / name / "bin" / "python").touch()
+        venv, conda = (str(tmp_path / name) for name in ("venv", "conda"))
+        assert active_python({"VIRTUAL_ENV": venv, "CONDA_PREFIX": conda}) == tmp_path / "venv" / "bin" / "python"
+        assert active_python({"CONDA_PREFIX": conda}) == tmp_path / "conda" / "bin" / "python"
+        assert active_python({"VIRTUAL_ENV": str(tmp_path / "gone"), "PATH": str(tmp_path)}) is None
+
+    def test_else_the_first_python_on_the_path(self, tmp_path: Path) -> None:
+        python = tmp_path / "python3"
+        python.write_text("#!/bin/sh\n")
+        python.chmod(0o755)
+        assert active_python({"PATH": str(tmp_path)}) == python

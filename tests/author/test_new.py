@@ -1,0 +1,196 @@
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.author import new as author
+from runner.author.new import Wanted, new
+from runner.engines import choose as choosing
+from runner.errors import BuildError, CasebookError, UsageError
+from tests.conftest import Checkout
+from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.test_cli import casebook
+
+SCRIPT = '"""A sum loses small terms."""\nimport packaging\n\nprint("rel_err=0.5")\n'
+
+
+@pytest.fixture
+def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (checkout.root / "cases").mkdir()
+    (checkout.root / "bug.py").write_text(SCRIPT)
+    monkeypatch.chdir(checkout.root)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    return checkout.root
+
+
+def made(root: Path, **wanted: Any) -> tuple[Path, list[str]]:
+    said: list[str] = []
+    options: dict[str, Any] = {
+        "id": "my-case",
+        "source": root / "bug.py",
+        "trial": False,
+        "python": Path(sys.executable),
+    }
+    written = new(root, Wanted(**options | wanted), said.append)
+    return written.directory, [*said, *written.notes]
+
+
+class TestWritten:
+    def test_the_files_of_a_case(self, here: Path) -> None:
+        directory, _ = made(here)
+        assert directory == here / "cases" / "my-case"
+        assert {path.name for path in directory.iterdir()} == {"case.yaml", "repro.py", "fixed.py", "README.md"}
+
+    def test_requirements_are_those_of_the_active_environment(self, here: Path) -> None:
+        directory, _ = made(here)
+        import packaging
+
+        assert f"requirements: [packaging=={packaging.__version__}]" in (directory / "case.yaml").read_text()
+        assert f'["packaging=={packaging.__version__}"]' in (directory / "repro.py").read_text()
+
+    def test_from_nothing(self, here: Path) -> None:
+        status, said = casebook("new", "my-case")
+        assert status == 0, said
+        assert "cases/my-case/repro.py" in said
+        assert casebook("check")[0] == 3
+
+    def test_a_trial_is_proposed(self, here: Path) -> None:
+        directory, said = made(here, trial=True)
+        assert "figures: {rel_err: '> 5e-02'}" in (directory / "case.yaml").read_text()
+        assert "rel_err: '< 1e-5'" in (directory / "case.yaml").read_text()
+        assert any(line.startswith("repro: exit status 0") for line in said)
+
+    def test_blanks_are_named_one_by_one_until_they_are_gone(self, here: Path) -> None:
+        directory, _ = made(here, issue="o/n#1")
+        left = [line for line in casebook("check", "--static", "my-case")[1].splitlines() if "still to do" in line]
+        assert left
+        for path in directory.iterdir():
+            text = path.read_text()
+            while "TODO(case)" in text:
+                text = text.replace("TODO(case)", "done", 1)
+                path.write_text(text)
+                now = [
+                    line for line in casebook("check", "--static", "my-case")[1].splitlines() if "still to do" in line
+                ]
+                assert len(now) == len(left) - 1
+                left = now
+        assert left == []
+
+    def test_gpus_and_image_are_guessed(self, here: Path) -> None:
+        (here / "bug.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")
+        directory, _ = made(here)
+        text = (directory / "case.yaml").read_text()
+        assert "image: cuda13" in text
+        assert "gpus: 1" in text
+
+    def test_a_script_that_takes_a_gpu_if_there_is_one_asks_for_none(self, here: Path) -> None:
+        (here / "bug.py").write_text("import torch\nd = 'cuda' if torch.cuda.is_available() else 'cpu'\n")
+        directory, said = made(here)
+        assert "gpus" not in (directory / "case.yaml").read_text()
+        assert any("if the bug needs it: gpus: 1" in line for line in said)
+
+
+class TestRelease:
+    def test_each_variant_has_its_own_version(self, here: Path) -> None:
+        directory, _ = made(here, buggy=["packaging==24.0"], fixed=["packaging==24.1"])
+        assert '["packaging==24.0"]' in (directory / "repro.py").read_text()
+        assert '["packaging==24.1"]' in (directory / "fixed.py").read_text()
+        assert "requirements: []" in (directory / "case.yaml").read_text()
+
+    @pytest.mark.parametrize(
+        ("options", "line"),
+        [
+            ({"buggy": ["a==1"]}, "--buggy and --fixed belong together"),
+            ({"buggy": ["a==1"], "fixed": ["a==1"]}, "are the same; a release case needs two versions"),
+            ({"buggy": ["a"], "fixed": ["a==2"]}, "--buggy: 'a' is not pinned; write a==VERSION"),
+        ],
+    )
+    def test_mistakes(self, here: Path, options: dict[str, Any], line: str) -> None:
+        with pytest.raises(UsageError, match=line):
+            made(here, **options)
+
+    def test_both_are_tried_in_locked_environments(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
+        monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+        monkeypatch.setattr(author, "lock_text", lambda requirements, *_: f"# {' '.join(requirements)}\n{LOCK}")
+        directory, _ = made(here, trial=True, engine="venv", buggy=["packaging==24.0"], fixed=["packaging==24.1"])
+        text = (directory / "case.yaml").read_text()
+        assert "rel_err: '> 5e-02'" in text
+        assert "rel_err: '< 1e-5'" in text
+        assert [recipe.lock.splitlines()[0] for recipe in engine.recipes] == ["# packaging==24.0", "# packaging==24.1"]
+        assert {path.name for path in (directory / "locks").iterdir()} == {"current.repro.txt", "current.fixed.txt"}
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("def f(:\n", "bug.py:1: is not Python"),
+        ("x = '\\x'\n" + "y" * 70_000, "bug.py"),
+        ("# /// script\n# dependencies = [\n# ///\n", "has a header that is not TOML"),
+        ("name = input('who? ')\n", "asks for input, and a trial has none"),
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument('f')\np.parse_args()\n", "wants arguments"),
+    ],
+)
+def test_a_script_that_can_be_no_case_is_one_line_and_nothing_is_written(here: Path, source: str, line: str) -> None:
+    (here / "bug.py").write_text(source)
+    status, said = casebook("new", "my-case", "--from", "bug.py")
+    assert status == 2
+    assert line in said.splitlines()[-1]
+    assert "Traceback" not in said
+    assert list((here / "cases").iterdir()) == []
+
+
+def test_a_script_that_never_ends_and_gets_on_is_one_line(here: Path) -> None:
+    (here / "bug.py").write_text("while True:\n    pass\n")
+    status, said = casebook("new", "my-case", "--from", "bug.py", "--timeout", "2s")
+    assert (status, "still ran, and got on, after" in said) == (2, True)
+    assert "--timeout" in said
+
+
+def test_a_script_that_waits_for_ever_is_proposed_as_a_hang(here: Path) -> None:
+    (here / "bug.py").write_text("import time\ndef wait_here():\n    time.sleep(3600)\nwait_here()\n")
+    directory, _ = made(here, trial=True, timeout_s=24.0)
+    assert "stack: wait_here" in (directory / "case.yaml").read_text()
+    assert "failure: hang" in (directory / "case.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["Bad", "with space", "-x", "a" * 81, "../up", ""])
+def test_a_bad_id(here: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="must consist of a-z"):
+        made(here, id=name)
+
+
+def test_what_is_there_is_left_alone(here: Path) -> None:
+    directory, _ = made(here)
+    before = (directory / "case.yaml").read_text()
+    with pytest.raises(UsageError, match="cases/my-case is there already"):
+        made(here)
+    assert (directory / "case.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--from", "gone.py"], "gone.py: can't be read: No such file or directory"),
+        (["--from", "cases"], "cases: can't be read: Is a directory"),
+        (["--issue", "https://example.org/x/1"], "not a report on GitHub"),
+        (["--from", "bug.py", "--python", "gone"], "--python gone: there is no such file"),
+        (["--from", "bug.py", "--timeout", "soon"], "--timeout soon"),
+    ],
+)
+def test_mistakes_in_the_command(here: Path, words: list[str], line: str) -> None:
+    status, said = casebook("new", "my-case", *words)
+    assert (status, line in said) == (2, True), said
+    assert not (here / "cases" / "my-case").exists()
+
+
+def test_an_index_that_can_not_be_reached_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> str:
+        raise BuildError("the package index can't be reached, so nothing was locked: no route")
+
+    monkeypatch.setattr(author, "lock_text", unreachable)
+    monkeypatch.setattr(choosing, "choose", lambda *_: FakeEngine({}))
+    with pytest.raises(CasebookError, match="can't be reached"):
+        made(here, trial=True, engine="venv")
+    assert list((here / "cases").iterdir()) == []

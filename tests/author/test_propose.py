@@ -1,0 +1,158 @@
+from signal import Signals
+from typing import Any
+
+import pytest
+
+from runner.author.propose import proof, propose
+from runner.case import Expectation
+from runner.engines.base import TrialResult
+from runner.errors import UsageError
+from runner.evidence import Outcome, ProcessStack
+from runner.judging.expectation import judge
+from runner.manifest.model import Failure
+from tests.recordings import Recording, recordings
+
+
+def ended(stdout: str = "", raised: str = "", status: int | None = None, **more: Any) -> TrialResult:
+    stderr = (
+        f'Traceback (most recent call last):\n  File "/case/repro.py", line 1, in <module>\n{raised}\n'
+        if raised
+        else ""
+    )
+    if status is None and not more.get("signal"):
+        status = 1 if raised else 0
+    facts: dict[str, Any] = {"stdout": stdout, "stderr": stderr, "duration_s": 1.0, "exit_status": status}
+    return TrialResult(**facts | more)
+
+
+def stack(function: str) -> ProcessStack:
+    text = f'Thread (idle): "MainThread"\n    {function} (repro.py:3)\n    <module> (repro.py:9)\n'
+    return ProcessStack(number=1, command="repro.py", source="py-spy", text=text)
+
+
+HUNG = ended(signal="SIGKILL", hung=True, hung_after_s=20.4, stacks=[stack("wait_for_peer")])
+SEEN = {
+    "exception": (ended(raised="ValueError: off by two at 0x7f00"), Failure.EXCEPTION),
+    "compile error": (ended(raised="triton.compiler.errors.CompilationError: at 1:2:\nno"), Failure.COMPILE_ERROR),
+    "inductor": (ended(raised="torch._inductor.exc.InductorError: CppCompileError: no"), Failure.COMPILE_ERROR),
+    "illegal access": (
+        ended(raised="torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
+        Failure.ILLEGAL_ACCESS,
+    ),
+    "launch": (
+        ended(raised="RuntimeError: CUDA error: invalid configuration argument"),
+        Failure.LAUNCH_ERROR,
+    ),
+    "resources": (ended(raised="triton.runtime.errors.OutOfResources: out of resource: shared"), Failure.LAUNCH_ERROR),
+    "abort": (ended(signal="SIGABRT"), Failure.CRASH),
+    "status": (ended(status=3), Failure.EXCEPTION),
+    "error figure": (ended("rel_err=0.59\nrows=17\nloss=0.6931\n"), Failure.WRONG_NUMBERS),
+    "count of nan": (ended("nan_count=45056\n"), Failure.NON_FINITE),
+    "assertion": (ended("grad_err=0.2\n", raised="AssertionError: finished, but wrong"), Failure.WRONG_NUMBERS),
+    "before it failed": (ended("fwd_rel_err=1.2e-07\nscale=-3\n", raised="KeyError: 'x'"), Failure.EXCEPTION),
+    "hang": (HUNG, Failure.HANG),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_the_kind_is_guessed_from_what_was_seen(name: str) -> None:
+    result, kind = SEEN[name]
+    assert propose(result, "x.py").failure is kind
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_is_proposed_is_an_expectation_that_the_same_end_satisfies(name: str) -> None:
+    result, _ = SEEN[name]
+    expectation = Expectation.model_validate(propose(result, "x.py").repro)
+    assert judge(expectation, result).outcome is Outcome.AS_EXPECTED
+
+
+def test_a_passing_run_does_not_satisfy_it() -> None:
+    passed = ended("rel_err=0\nrows=16\nloss=0.1\nnan_count=0\ngrad_err=0\n")
+    for name, (result, _) in SEEN.items():
+        expectation = Expectation.model_validate(propose(result, "x.py").repro)
+        assert judge(expectation, passed).outcome is not Outcome.AS_EXPECTED, name
+
+
+def test_figures_get_bounds_with_room() -> None:
+    proposal = propose(SEEN["error figure"][0], "x.py")
+    assert proposal.repro == {"figures": {"rel_err": "> 6e-02", "rows": "== 17", "loss": "> 0.6862, < 0.7"}}
+    assert proposal.fixed == {"figures": {"rel_err": "< 1e-5"}}
+
+
+def test_an_error_that_is_small_is_bounded_from_above() -> None:
+    assert propose(SEEN["before it failed"][0], "x.py").repro["figures"]["fwd_rel_err"] == "< 1e-5"
+
+
+def test_messages_are_generalised() -> None:
+    repro = propose(SEEN["exception"][0], "x.py").repro
+    assert repro == {"exception": "ValueError", "message": "off by two at 0x[0-9a-fA-F]+"}
+
+
+def test_a_hang_names_the_function() -> None:
+    assert propose(HUNG, "x.py").repro == {"hang": {"after": "20s", "stack": "wait_for_peer"}}
+
+
+def test_nan_satisfies_no_bound_and_that_is_said() -> None:
+    proposal = propose(ended("loss=nan\nsteps=3\n"), "x.py")
+    assert proposal.repro == {"figures": {"steps": "== 3"}}
+    assert "loss is nan; no bound holds for that, so print a count of such values" in proposal.remarks
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (ended(raised="EOFError: EOF when reading a line"), "x.py asks for input, and a trial has none"),
+        (
+            ended(
+                status=2, stderr="usage: repro.py [-h] f\nrepro.py: error: the following arguments are required: f\n"
+            ),
+            "x.py wants arguments, and a trial gives none",
+        ),
+        (ended(signal="SIGKILL", timed_out=True, duration_s=120.0), "x.py still ran, and got on, after 120 s"),
+    ],
+)
+def test_what_can_be_no_trial_is_one_line(result: TrialResult, line: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        propose(result, "x.py")
+    assert str(raised.value).startswith(line)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ended(raised="ModuleNotFoundError: No module named 'triton'"),
+        ended(raised="RuntimeError: Found no NVIDIA driver on your system. Please check"),
+        ended(raised="AssertionError: Torch not compiled with CUDA enabled"),
+        ended(raised="OSError: [Errno 28] No space left on device"),
+        ended(infra="the container did not start", status=None, exit_status=None),
+        ended("hello\n"),
+        ended(""),
+    ],
+)
+def test_what_is_not_the_bug_is_no_expectation(result: TrialResult) -> None:
+    proposal = propose(result, "x.py")
+    assert proposal.repro == {}
+    assert proposal.failure is None
+    assert len(proposal.remarks) == 1
+
+
+def test_the_proof_is_in_the_figures_of_a_run_that_passed() -> None:
+    assert proof(ended("rel_err=3e-7\nrows=17\nslow_err=0.003\n"), "fixed.py").fixed == {
+        "figures": {"rel_err": "< 1e-5", "rows": "== 17", "slow_err": "< 0.006"}
+    }
+    assert proof(ended(raised="ValueError: no"), "fixed.py").fixed == {}
+    assert proof(ended("fine\n"), "fixed.py").fixed == {}
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
+def test_whatever_was_recorded_on_a_gpu_satisfies_what_is_proposed_for_it(recording: Recording) -> None:
+    status = recording.exit_status
+    if status is None:
+        pytest.skip("it was ended from outside")
+    signal = Signals(-status).name if status < 0 else None
+    result = ended(recording.stdout, status=None if signal else status, signal=signal, stderr=recording.stderr)
+    repro = propose(result, "x.py").repro
+    if repro:
+        assert judge(Expectation.model_validate(repro), result).outcome is Outcome.AS_EXPECTED

@@ -1,0 +1,181 @@
+import io
+from pathlib import Path
+
+import pytest
+
+from runner.author.draft import SECTIONS
+from runner.author.finding import Severity
+from runner.author.review import Review, exchanged, near_to, review, static
+from runner.case import find
+from runner.console import PlainConsole
+from runner.devices import hardware
+from runner.engines import choose as choosing
+from runner.engines.base import TrialResult
+from runner.evidence import Variant
+from runner.manifest.bounds import Bound
+from runner.plan import Options
+from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
+from tests.fakes import FIXED, REPRO, FakeEngine
+from tests.test_check import write_locks
+from tests.test_cli import casebook
+
+README = "# Title\n\n" + "\n".join(f"## {section}\nSome words.\n" for section in SECTIONS)
+ANYHOW = TrialResult(stdout="all good\nrel_err=0.5\nother_err=0\n", stderr="", duration_s=0.5, exit_status=0)
+TELLS_NOTHING = MANIFEST.replace('figures: {rel_err: "< 1e-5"}', 'figures: {other_err: "< 1e-5"}')
+
+
+@pytest.fixture
+def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(checkout.root)
+    monkeypatch.setattr(hardware, "gpus", list)
+    write(checkout)
+    return checkout.root
+
+
+def write(checkout: Checkout, manifest: str = MANIFEST) -> None:
+    script = SCRIPT.replace("# ///\nprint", '# ///\n"""What to look for."""\nprint')
+    path = checkout.write(manifest.replace("  status: fixed\n", "  status: fixed\n  fixed: v1.2\n"), script=script)
+    (path.parent / "README.md").write_text(README)
+    write_locks(checkout, path)
+
+
+def reviewed(root: Path, engine: FakeEngine, **options: str) -> Review:
+    return review(root, "tiny", Options(probes=False, **options), engine, PlainConsole(io.StringIO()))  # type: ignore[arg-type]
+
+
+def good() -> FakeEngine:
+    return FakeEngine({"repro.py": [REPRO, REPRO, REPRO, FIXED], "fixed.py": [FIXED, FIXED, FIXED, REPRO]})
+
+
+def test_a_good_case(here: Path) -> None:
+    found = reviewed(here, good())
+    assert found.findings == ()
+    assert found.told == ("tried in environment interpreter: confirmed", "exchanged: not-reproduced")
+
+
+def test_errors_come_first_and_nothing_is_run(here: Path) -> None:
+    (here / "cases" / "tiny" / "repro.py").write_text("import runner\n")
+    engine = FakeEngine({})
+    found = reviewed(here, engine)
+    assert found.count(Severity.ERROR) == 2
+    assert found.told == ("not tried: the errors come first",)
+    assert engine.requests == []
+
+
+def test_a_case_that_is_not_confirmed_says_what_differs(here: Path) -> None:
+    found = reviewed(here, FakeEngine({"repro.py": [FIXED], "fixed.py": [FIXED]}))
+    told = [str(each) for each in found.findings]
+    assert told[0].startswith("cases/tiny/case.yaml:24: error: not-reproduced in environment interpreter: ")
+    assert "cases/tiny/case.yaml:24: error: repro.expect: figure rel_err: expected > 1e-2, saw 1e-07" in told
+
+
+def test_a_fix_that_fails_is_told_of_fixed(here: Path) -> None:
+    found = reviewed(here, FakeEngine({"repro.py": [REPRO], "fixed.py": [REPRO]}))
+    assert any("fixed.expect: message: expected /all good/" in str(each) for each in found.findings)
+
+
+def test_expectations_that_do_not_tell_the_scripts_apart_are_an_error(checkout: Checkout, here: Path) -> None:
+    write(checkout, TELLS_NOTHING)
+    found = reviewed(here, FakeEngine({"repro.py": [ANYHOW], "fixed.py": [ANYHOW]}))
+    (error,) = [each for each in found.findings if each.severity is Severity.ERROR]
+    assert "with repro.py and fixed.py exchanged it is confirmed too" in error.problem.what
+    assert found.told[-1] == "exchanged: confirmed"
+
+
+def test_the_swap_gives_each_variant_the_others_script_packages_and_locks(checkout: Checkout, tmp_path: Path) -> None:
+    own = {"repro": "requirements: [trl==0.13.0]", "fixed": "requirements: [trl==0.14.0]"}
+    manifest = MANIFEST.replace("provenance: distilled", "provenance: release")
+    for variant, requirements in own.items():
+        manifest = manifest.replace(f"\n{variant}:\n", f"\n{variant}:\n  {requirements}\n")
+    write(checkout, manifest)
+    case = find(checkout.root, "tiny", IMAGES)
+    other = exchanged(case, tmp_path / "swap")
+    for variant, opposite in ((Variant.REPRO, Variant.FIXED), (Variant.FIXED, Variant.REPRO)):
+        assert other.script(variant).read_text() == case.script(opposite).read_text()
+        assert other.requirements("current", variant) == case.requirements("current", opposite)
+        lock, theirs = other.lock_path("current", variant), case.lock_path("current", opposite)
+        assert lock.read_text() == theirs.read_text()
+        assert other.expectation("current", variant) == case.expectation("current", variant)
+
+
+def test_a_figure_near_its_bound_is_a_warning(here: Path) -> None:
+    near = TrialResult(stdout="rel_err=0.0105\n", stderr="", duration_s=0.1, exit_status=0)
+    found = reviewed(here, FakeEngine({"repro.py": [near, near, near, FIXED], "fixed.py": [FIXED]}))
+    (warning,) = found.findings
+    assert str(warning).startswith("cases/tiny/case.yaml:25: warning: repro.expect.figures.rel_err: 0.0105 was seen")
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "near"),
+    [
+        ("< 1e-5", 9.5e-6, True),
+        ("< 1e-5", 3e-7, False),
+        ("> 1e-2", 0.5, False),
+        ("> 0.6862, < 0.7", 0.6931, False),
+        ("> 0.6862, < 0.7", 0.6995, True),
+        ("== 3", 3.0, False),
+        (">= 16", 17.0, False),
+    ],
+)
+def test_what_is_near_depends_on_the_room_that_a_bound_leaves(bound: str, value: float, near: bool) -> None:
+    assert (near_to(Bound.parse(bound), [value]) is not None) == near
+
+
+def test_a_slow_trial_is_a_warning(here: Path) -> None:
+    slow = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=75.0, exit_status=0)
+    found = reviewed(here, FakeEngine({"repro.py": [slow, slow, slow, FIXED], "fixed.py": [FIXED]}))
+    assert [str(each) for each in found.findings] == [
+        "cases/tiny/repro.py:1: warning: a trial took 75 s; whoever looks at a bug has less patience"
+    ]
+
+
+def test_where_no_environment_can_run_it_is_a_note(here: Path) -> None:
+    found = reviewed(here, good(), environment="current")
+    (note,) = found.findings
+    assert note.severity is Severity.NOTE
+    assert "not tried here: current: 1 GPU is needed, and there is none" in note.problem.what
+
+
+def test_a_stale_lock_is_an_error(here: Path) -> None:
+    lock = here / "cases" / "tiny" / "locks" / "interpreter.txt"
+    lock.write_text(lock.read_text().replace("numpy==1.26.4", "numpy==1.26.3"))
+    assert reviewed(here, good()).count(Severity.ERROR) >= 1
+
+
+def test_a_manifest_that_is_none_ends_with_its_mistakes(here: Path) -> None:
+    (here / "cases" / "tiny" / "case.yaml").write_text("id: tiny\n")
+    case, findings = static(here, "tiny")
+    assert case is None
+    assert findings
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def engine(self, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+        engine = good()
+        monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+        return engine
+
+    @pytest.mark.usefixtures("here")
+    def test_naming_a_case_reviews_it(self, engine: FakeEngine) -> None:
+        status, said = casebook("check", "tiny")
+        assert (status, said.splitlines()[-1]) == (0, "tiny: 0 errors, 0 warnings, 0 notes")
+        assert len(engine.requests) == 8
+
+    @pytest.mark.usefixtures("here")
+    def test_naming_none_runs_nothing(self, engine: FakeEngine) -> None:
+        casebook("schema")
+        assert casebook("check") == (0, "1 case checked, no problems\n")
+        assert casebook("check", "--static", "tiny") == (0, "1 case checked, no problems\n")
+        assert engine.requests == []
+
+    def test_errors_end_it_with_the_status_of_a_wrong_manifest(self, here: Path) -> None:
+        (here / "cases" / "tiny" / "README.md").unlink()
+        status, said = casebook("check", "tiny")
+        assert status == 3
+        assert "cases/tiny/README.md:1: error: is missing or empty" in said
+
+    @pytest.mark.usefixtures("here")
+    def test_an_unknown_case_is_one_line(self) -> None:
+        status, said = casebook("check", "tinny")
+        assert (status, said) == (2, "casebook: no case 'tinny'; did you mean tiny?\n")
