@@ -189,7 +189,7 @@ def exchanged(case: Case, scratch: Path) -> Case:
 
 
 def near_to(bound: Bound, values: list[float]) -> float | None:
-    """A value that holds only just: a tenth of the room that the bound leaves, or of the bound itself, would be too far.
+    """A value that holds only just: by less than a tenth of the room that the bound leaves, or else of its limit.
 
     Whole numbers are exact.
     """
