@@ -16,8 +16,10 @@ def write_whole(path: Path, text: str, *, sync: bool = False) -> Path:
         if sync:
             _to_disk(partial)
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # writing tells no name, and whoever reads of it wants one
         raise
     if sync:
         _to_disk(path.parent)

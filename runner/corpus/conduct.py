@@ -1,5 +1,6 @@
 """One run from what was asked to its pages and its exit status: begun, or taken up again."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -116,9 +117,7 @@ class StoppedRunError(CasebookError):
 
 
 def _stopped(error: BaseException, run: Run) -> StoppedRunError:
-    told = (
-        f"{len(run.finished)} of {len(run.jobs)} jobs are finished and safe; python -m runner corpus --resume {run.id}"
-    )
+    told = f"{len(run.finished)} of {len(run.jobs)} jobs are finished and safe; go on with: {_again(run)}"
     if isinstance(error, CasebookError):
         return StoppedRunError(f"{error}; {told}", error.exit_status)
     if isinstance(error, OSError):
@@ -126,6 +125,13 @@ def _stopped(error: BaseException, run: Run) -> StoppedRunError:
         why = f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
         return StoppedRunError(f"{why}; {told}", MachineError.exit_status)
     return StoppedRunError(f"interrupted; nothing is left running; {told}", INTERRUPTED)
+
+
+def _again(run: Run) -> str:
+    """The command that goes on with a run."""
+    words = ["python", "-m", "runner", "corpus", "--resume", run.id]
+    usual = Path(run.settings.reports) == Path(run.settings.root) / "reports"
+    return shlex.join(words if usual else [*words, "--reports", run.settings.reports])
 
 
 def _sweep(settings: Settings) -> None:
@@ -150,7 +156,7 @@ def _close(journal: Journal, say: Say) -> int:
     for line in closing.summary(run):
         say(line)
     if run.left:
-        say(f"go on with: python -m runner corpus --resume {run.id}")
+        say(f"go on with: {_again(run)}")
     page = journal.directory / report.PAGE
     if page.is_file():
         say(f"report: {_short(page)}")

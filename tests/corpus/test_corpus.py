@@ -187,7 +187,7 @@ def test_a_run_that_was_ended_goes_on_and_repeats_nothing_that_was_finished(
         ["first"],
     )
     if how is not signal.SIGKILL:
-        assert f"1 of 2 jobs are finished and safe; python -m runner corpus --resume {run.id}" in said
+        assert f"1 of 2 jobs are finished and safe; go on with: python -m runner corpus --resume {run.id}\n" in said
         assert "Traceback" not in said
     corpus.gate("second").touch()
     status, said = corpus("--resume", run.id)

@@ -1,0 +1,166 @@
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from runner.corpus import begin as module
+from runner.corpus import journal
+from runner.corpus.begin import Wish, begin, cant, durations, local_machine, room_for
+from runner.corpus.journal import Journal
+from runner.corpus.model import End, Finished, Job, Run, Settings
+from runner.corpus.select import Selection
+from runner.corpus.workers import Gpu, Machine
+from runner.devices import hardware
+from runner.engines.venv import VenvEngine
+from runner.errors import MachineError
+from runner.evidence import GpuAccess, Grade
+from runner.manifest.model import EnvironmentSpec
+from tests.conftest import MANIFEST, Checkout
+from tests.corpus.test_journal import NOW, finished, job
+from tests.corpus.test_select import add
+from tests.fakes import FakeEngine
+from tests.test_run import H200
+
+HERE = Machine(name="here", cores=2)
+NEEDS = EnvironmentSpec(image="cuda13", requirements=[], gpus=1, compute_capability=">=9.0")
+DIRECT = GpuAccess(mode="direct")
+
+
+def gpu_job(**changed: object) -> Job:
+    return job("a", gpus=1, compute_capability=">=9.0", **changed)
+
+
+def with_gpus(monkeypatch: pytest.MonkeyPatch, *indices: int) -> Machine:
+    found = [H200.__class__(**{**vars(H200), "index": index, "uuid": f"GPU-{index}"}) for index in indices]
+    monkeypatch.setattr(hardware, "gpus", lambda: found)
+    return local_machine(None, None)
+
+
+class TestMachine:
+    def test_all_gpus_and_cores_unless_some_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert [gpu.index for gpu in with_gpus(monkeypatch, 0, 1, 2).gpus] == [0, 1, 2]
+        named = local_machine(7, [2, 0])
+        assert ([gpu.index for gpu in named.gpus], named.cores) == ([2, 0], 7)
+
+    def test_a_gpu_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with_gpus(monkeypatch, 0, 1)
+        with pytest.raises(MachineError, match=r"--gpu 5: no such GPU on this machine \(there are: 0, 1\)"):
+            local_machine(None, [1, 5])
+
+    def test_of_an_engine_elsewhere_the_gpus_that_were_named_are_believed_in(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with_gpus(monkeypatch, 0)
+        assert local_machine(None, None, elsewhere=True).gpus == ()
+        assert [gpu.index for gpu in local_machine(None, [3], elsewhere=True).gpus] == [3]
+
+
+class TestCant:
+    def test_without_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        here = with_gpus(monkeypatch)
+        why = cant([here], FakeEngine({}, DIRECT), None)
+        assert why(NEEDS, gpu_job()) == "1 GPU is needed, and there is none"
+        assert why(EnvironmentSpec(image="cpu", requirements=[]), job("a")) is None
+
+    def test_with_one_that_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        here = with_gpus(monkeypatch, 0)
+        assert cant([here], FakeEngine({}, DIRECT), None)(NEEDS, gpu_job()) is None
+        said = cant([here], FakeEngine({}), None)(NEEDS, gpu_job())
+        assert said == "the venv engine has no way to a GPU here"
+
+    def test_the_driver_counts_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        here = with_gpus(monkeypatch, 0)
+        newer = NEEDS.model_copy(update={"driver": ">=9999"})
+        assert "driver >=9999 needed" in (cant([here], FakeEngine({}, DIRECT), None)(newer, gpu_job()) or "")
+
+    def test_only_the_gpus_that_were_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with_gpus(monkeypatch, 0, 1)
+        two = NEEDS.model_copy(update={"gpus": 2})
+        why = cant([local_machine(None, [1])], FakeEngine({}, DIRECT), [1])
+        assert why(two, gpu_job().model_copy(update={"gpus": 2})) == "2 GPUs are needed, and there is 1"
+
+    def test_a_fleet_is_asked_for_its_machines(self) -> None:
+        fleet = [HERE, Machine(name="there", cores=1, gpus=[Gpu(index=0, compute_capability="9.0")])]
+        assert cant(fleet, None, None)(NEEDS, gpu_job()) is None
+        assert cant(fleet[:1], None, None)(NEEDS, gpu_job())
+
+
+def record(reports: Path, *ends: Finished, days: int = 0) -> None:
+    id_ = journal.new_id(reports, NOW + timedelta(days=days))
+    settings = Settings(root="/x", reports=str(reports))
+    run = Run(id=id_, started=NOW, settings=settings, jobs=[each.job for each in ends])
+    with Journal.create(reports, run) as opened:
+        opened.append(ends)
+
+
+def test_durations_are_those_of_the_last_time_that_it_ran(tmp_path: Path) -> None:
+    record(tmp_path, finished(job("a"), duration_s=1.0), finished(job("b"), duration_s=2.0))
+    record(tmp_path, finished(job("a"), duration_s=9.0), days=1)
+    skipped = finished(job("b"), end=End.SKIPPED, verdict=None, duration_s=0.0)
+    reused = finished(job("a"), end=End.REUSED, duration_s=0.0)
+    record(tmp_path, skipped, reused, days=2)
+    broken = tmp_path / "runs" / journal.new_id(tmp_path, NOW + timedelta(days=3))
+    (broken / journal.RUN).write_text("{")
+    assert durations(tmp_path) == {"a/e": 9.0, "b/e": 2.0}
+    assert durations(tmp_path / "nothing") == {}
+
+
+class Bench:
+    def __init__(self, checkout: Checkout, place: Path) -> None:
+        self.root, self.said = checkout.root, list[str]()
+        self.settings = Settings(root=str(self.root), reports=str(self.root / "reports"), engine="venv")
+        self.engine = VenvEngine(place / "cache", place)
+
+    def begin(self, **selection: object) -> module.Begun | None:
+        asked = Selection(**selection)  # type: ignore[arg-type]
+        wish = Wish(settings=self.settings, selection=asked, max_age_s=0.0, command="casebook corpus")
+        return begin(wish, [HERE], self.engine, self.said.append)
+
+
+@pytest.fixture
+def bench(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(hardware, "gpus", list)
+    add(checkout, "alpha")
+    add(checkout, "beta", MANIFEST.replace("gpus: 1\n", "gpus: [1]\n"))
+    return Bench(checkout, tmp_path / "engine")
+
+
+def test_a_run_begins_with_a_record_of_what_is_to_be_done_and_what_need_not(bench: Bench) -> None:
+    begun = bench.begin()
+    assert begun
+    with begun.journal:
+        run = journal.read(begun.journal.directory)
+    assert [job.name for job in run.jobs] == ["alpha/current", "alpha/interpreter", "beta"]
+    assert {each.job.name: each.end for each in run.finished} == {"alpha/current": End.SKIPPED, "beta": End.BROKE}
+    assert [(job.name, job.because) for job in run.left] == [("alpha/interpreter", "all are to be run again")]
+    assert (run.selection, run.command, run.ended) == ("all", "casebook corpus", None)
+    assert run.runner.startswith("0.")
+    assert run.disk_before_bytes
+    assert any(line.startswith("disk: up to ") for line in bench.said)
+
+
+def test_where_nothing_is_left_no_disk_is_needed(bench: Bench) -> None:
+    begun = bench.begin(environments=["current"])
+    assert begun
+    begun.journal.close()
+    assert bench.said == []
+
+
+def test_a_disk_that_will_not_do_leaves_no_record(bench: Bench) -> None:
+    lock = bench.root / "cases" / "alpha" / "locks" / "interpreter.txt"
+    lock.write_text("# download-bytes: 999999999999999\n" + lock.read_text())
+    with pytest.raises(MachineError, match="the disk is too small for this run"):
+        bench.begin()
+    assert journal.ids(bench.root / "reports") == []
+
+
+def test_a_run_that_goes_on_needs_room_for_the_rest_alone(bench: Bench) -> None:
+    left = Job(
+        case="alpha", environment="interpreter", failure="x", project="o/n", grade=Grade.SIMULATED, environment_key="k"
+    )
+    assert room_for(bench.settings, [], bench.engine, bench.said.append) == (set(), None)
+    assert bench.said == []
+    assert room_for(bench.settings, [left], None, bench.said.append) == (set(), None)
+    assert room_for(bench.settings, [left], bench.engine, bench.said.append).ready == set()
+    assert len(bench.said) == 1
+    assert room_for(bench.settings.model_copy(update={"image": "x"}), [left], bench.engine, print).ready == {"k"}
