@@ -41,7 +41,7 @@ launch(out, AT)
 print("launched=1", flush=True)
 print(f"total={read_back(out)}")
 '''
-BEHIND, FAR, INSIDE = (STORE.replace("AT)\n", f"{at})\n") for at in ("64", "2**31 - 1", "63"))  # launch() passes 32 bits
+BEHIND, FAR, INSIDE = (STORE.replace("AT)\n", f"{at})\n") for at in ("64", "2**31 - 1", "63"))  # 32 bits are passed
 
 RACE = '''\
 import torch
