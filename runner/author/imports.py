@@ -33,14 +33,14 @@ class Imports:
 class Requirements:
     """`pinned` as "torch==2.11.0"; `blanks` says what is not known, a sentence for each; `python` is the minor version.
 
-    `notes` is what was left out on the way, or looks odd.
+    `notes` is what was left out on the way, or looks odd; `installed` has the version of everything, by canonical name.
     """
 
     pinned: Sequence[str] = ()
     blanks: Sequence[str] = ()
     notes: Sequence[str] = ()
     python: str | None = None
-    modules: Sequence[str] = field(default=())
+    installed: Mapping[str, str] = field(default_factory=dict)
 
 
 # What the script says. Pure.
@@ -144,13 +144,15 @@ def required(found: Imports, beside: Sequence[str], header: Sequence[str], told:
     for module in found.optional:
         guess.take(module, needed=False)
     python = ".".join(str(told["python"]).split(".")[:2]) if told else None
-    return Requirements([*guess.pins.values()], guess.blanks, guess.notes, python, [*found.needed, *found.optional])
+    return Requirements([*guess.pins.values()], guess.blanks, guess.notes, python, guess.installed)
 
 
 class _Guess:
     def __init__(self, told: Mapping[str, Any], beside: Sequence[str]) -> None:
         self._modules = told.get("modules", {})
-        self._versions = {canonicalize_name(name): version for name, version in told.get("versions", {}).items()}
+        self.installed: dict[str, str] = {
+            canonicalize_name(name): version for name, version in told.get("versions", {}).items()
+        }
         self._standard = {*told.get("standard", ()), *sys.stdlib_module_names, "__future__"}
         self._beside = set(beside)
         self._seen: set[str] = set()
@@ -168,7 +170,7 @@ class _Guess:
         try:
             self.pins[name] = pin(requirement)
         except ValueError:
-            self._pin(parsed.name, self._versions.get(name), parsed.extras)
+            self._pin(parsed.name, self.installed.get(name), parsed.extras)
 
     def take(self, module: str, *, needed: bool) -> None:
         top = module.split(".", maxsplit=1)[0]

@@ -17,7 +17,7 @@ from runner.author.imports import Requirements, active_python, ask, imports, rel
 from runner.author.propose import Proposal, proof, propose
 from runner.case import known_images
 from runner.check import MAX_SCRIPT_BYTES
-from runner.environment import lock_text, script_header
+from runner.environment import lock_text, same_version, script_header
 from runner.errors import UsageError
 from runner.evidence import Variant
 from runner.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
@@ -75,7 +75,8 @@ def new(root: Path, wanted: Wanted, say: Say) -> Written:
         report=report,
     )
     locks: dict[str, str] = {}
-    if wanted.source and wanted.trial:
+    notes += _on_releases(draft, told)
+    if wanted.source and wanted.trial and not (_others_installed(draft, told) and not wanted.engine):
         draft, locks = _tried(root, wanted, draft, python, notes, say)
     _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
     return Written(directory, notes)
@@ -172,6 +173,25 @@ def _declared(text: str, source: Path) -> list[str]:
 
 def _name(requirement: str) -> str:
     return requirement.partition("==")[0].partition("[")[0]
+
+
+def _on_releases(draft: Draft, told: Requirements) -> list[str]:
+    """Advice where the script seems to run the package that the report is about, or another version than the buggy."""
+    if others := _others_installed(draft, told):
+        return [f"not tried, as what is installed here is {', '.join(others)}; --engine tries both versions"]
+    project = draft.report.project.rpartition("/")[2].lower() if draft.report else ""
+    own = [each for each in draft.pins if _name(each) == project]
+    if own and not draft.release:
+        fixed = f"--fixed {project}==VERSION"
+        return [f"a release case, with the package itself in two versions, is begun with --buggy {own[0]} {fixed}"]
+    return []
+
+
+def _others_installed(draft: Draft, told: Requirements) -> list[str]:
+    """What is installed here of the buggy packages, where that is another version."""
+    wanted = {_name(each): each.partition("==")[2] for each in draft.own.get(Variant.REPRO, ())}
+    found = {name: told.installed.get(name, "missing") for name in wanted}
+    return [f"{name} {version}" for name, version in found.items() if not same_version(version, wanted[name])]
 
 
 def _gpus(text: str, notes: list[str]) -> int:

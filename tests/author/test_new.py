@@ -98,6 +98,22 @@ class TestRelease:
         assert '["packaging==24.1"]' in (directory / "fixed.py").read_text()
         assert "requirements: []" in (directory / "case.yaml").read_text()
 
+    def test_another_version_than_the_buggy_one_is_not_tried(self, here: Path) -> None:
+        directory, said = made(here, trial=True, buggy=["packaging==20.0"], fixed=["packaging==20.1"])
+        assert any(line.startswith("not tried, as what is installed here is packaging ") for line in said)
+        assert "rel_err" not in (directory / "case.yaml").read_text()
+
+    def test_the_buggy_one_is_tried_where_it_is_installed(self, here: Path) -> None:
+        import packaging
+
+        pins = [f"packaging=={packaging.__version__}"]
+        directory, _ = made(here, trial=True, buggy=pins, fixed=["packaging==999"])
+        assert "rel_err: '> 5e-02'" in (directory / "case.yaml").read_text()
+
+    def test_it_is_hinted_at_where_the_script_runs_the_package_of_the_report(self, here: Path) -> None:
+        _, said = made(here, issue="pypa/packaging#1")
+        assert any("--fixed packaging==VERSION" in line for line in said)
+
     @pytest.mark.parametrize(
         ("options", "line"),
         [
