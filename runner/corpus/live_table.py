@@ -73,7 +73,8 @@ class LiveTable:
 
     def drawn(self) -> RenderableType:
         """Called by rich's own thread too."""
-        return Group(self._progress(), self._counts(), self._workers(), *map(_row, list(self._last)))
+        counts = [self._counts()] if self._state.ends else []
+        return Group(self._progress(), *counts, self._workers(), *map(_row, list(self._last)))
 
     def _progress(self) -> RenderableType:
         state = self._state

@@ -62,16 +62,23 @@ def impossible(job: Job, machines: Sequence[Machine]) -> str | None:
     return f"{needed} needed{capable} on one machine, and there {'is' if most == 1 else 'are'} {most or 'none'}"
 
 
-def left_s(waiting: Iterable[Job], running: Iterable[tuple[Job, float]], machines: Sequence[Machine]) -> float | None:
+def left_s(
+    waiting: Iterable[Job],
+    running: Iterable[tuple[Job, float]],
+    machines: Sequence[Machine],
+    took: Iterable[float] = (),
+) -> float | None:
     """How long the rest will take, in seconds; None where nobody knows. `running` has how long each has run.
 
-    No less than what all cores need for it, all GPUs for theirs, and the longest job for itself. Where the duration of
-    some jobs is not known, they count as the median of the others; where it is not known of any, neither is the rest.
+    No less than what all cores need for it, all GPUs for theirs, and the longest job for itself. Jobs that nobody has
+    timed count as the median of those that somebody has, and of what ended ones `took`; without any, nobody knows.
     """
     entries = [*((job, 0.0) for job in waiting), *running]
-    known = [job.expected_s for job, _ in entries if job.expected_s is not None]
+    known = [*took, *(job.expected_s for job, _ in entries if job.expected_s is not None)]
+    if not entries:
+        return 0.0
     if not known:
-        return None if entries else 0.0
+        return None
     usual = statistics.median(known)
     rest = [
         (job, max(0.0, (usual if job.expected_s is None else job.expected_s) - after_s)) for job, after_s in entries

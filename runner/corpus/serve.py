@@ -23,7 +23,7 @@ from runner.corpus.model import End, Finished, Job, Settings
 STOP_S = 8.0
 """How long an interrupted job may clean up. Less than nox gives the whole runner."""
 NOTE_S = 0.25
-"""Notes go to the driver at most this often: a table is not read faster."""
+"""Notes on a step, such as the lines of a build, go to the driver at most this often."""
 
 Work = Callable[[Job, Settings, Console, Sequence[int]], Finished]
 
@@ -45,7 +45,8 @@ class NotingConsole(PlainConsole):
 
     def say(self, text: str) -> None:
         super().say(text)
-        self._note(text)
+        self._told = time.monotonic()
+        self._tell(text)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:

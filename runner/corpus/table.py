@@ -4,7 +4,7 @@ Each job is told of with `started` and then `ended` or `lost`, by the one thread
 """
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, TextIO
@@ -15,6 +15,8 @@ from runner.corpus.workers import Machine, Start
 from runner.text import one_line
 
 _REASON = 160
+_REMEMBERED = 100
+"""Ended jobs whose durations say how long one takes that nobody has timed yet."""
 
 
 @dataclass
@@ -36,6 +38,7 @@ class State:
         self.ends: Counter[str] = Counter()
         self.machines: Sequence[Machine] = ()
         self._waiting = {job.name: job for job in jobs}
+        self._took: deque[float] = deque(maxlen=_REMEMBERED)
         self._clock = clock
         self._begun = clock()
 
@@ -47,7 +50,7 @@ class State:
     def left_s(self) -> float | None:
         """How long it will go on; None where nobody knows."""
         running = [(doing.start.job, self.since_s(doing)) for doing in list(self.workers.values())]
-        return left_s(list(self._waiting.values()), running, self.machines)
+        return left_s(list(self._waiting.values()), running, self.machines, list(self._took))
 
     def since_s(self, doing: Doing) -> float:
         return self._clock() - doing.begun
@@ -65,6 +68,8 @@ class State:
         self._waiting.pop(finished.job.name, None)
         self.done += 1
         self.ends[outcome(finished)] += 1
+        if finished.end is End.RAN:
+            self._took.append(finished.duration_s)
 
     def lost(self, job: Job) -> None:
         self._left(job)

@@ -372,7 +372,7 @@ def daemon(image: str, docker_client: DockerClient, monkeypatch: pytest.MonkeyPa
         pytest.skip("starts a Docker daemon of its own, and there is no dockerd")
     top = Path(tempfile.mkdtemp(prefix="casebook-", dir="/tmp"))  # sockets want short names
     monkeypatch.setenv("DOCKER_HOST", f"unix://{top}/docker.sock")
-    made = Daemon(top)
+    made = Daemon(top, str(docker_client.info()["Driver"]))
     try:
         client = connect()
         client.images.load(docker_client.images.get(image).save(named=True))  # type: ignore[arg-type]
@@ -385,9 +385,11 @@ def daemon(image: str, docker_client: DockerClient, monkeypatch: pytest.MonkeyPa
 
 
 class Daemon:
-    def __init__(self, top: Path) -> None:
-        self._top = top
-        self._process = started(top)
+    """With the storage that the machine's own daemon has: with vfs each container is a copy of its image."""
+
+    def __init__(self, top: Path, storage: str) -> None:
+        self._top, self._storage = top, storage
+        self._process = started(top, storage)
 
     def stop(self) -> None:
         self._process.terminate()
@@ -395,7 +397,7 @@ class Daemon:
 
     def restart(self) -> None:
         self.stop()
-        self._process = started(self._top)
+        self._process = started(self._top, self._storage)
 
 
 def runs(script: str) -> bool:
@@ -423,6 +425,8 @@ def test_a_daemon_that_is_restarted_in_mid_run_costs_another_attempt_and_no_verd
         "a-slow": Verdict.CONFIRMED,
         "b-good": Verdict.CONFIRMED,
     }
+    (log,) = (world.reports / "runs").glob("*/logs/w1.log")
+    assert "waiting for the engine" in log.read_text()
 
 
 # --- a clock that jumps

@@ -226,7 +226,9 @@ def test_it_is_no_less_than_the_longest_job_or_what_the_gpus_need() -> None:
 
 def test_a_job_that_nobody_has_timed_counts_as_the_usual_one() -> None:
     assert left_s([job("a", expected_s=10), job("new")], [], [box(cores=1)]) == 20
+    assert left_s([job("new")], [], [box(cores=1)], took=[3, 5, 100]) == 5
     assert left_s([job("new")], [], [box(cores=1)]) is None
+    assert left_s([], [], [box(cores=1)]) == 0
 
 
 # --- whole runs

@@ -122,7 +122,9 @@ def test_notes_are_told_at_most_so_often(monkeypatch: pytest.MonkeyPatch, capsys
         for number in range(8):
             now += serve.NOTE_S / 2
             note(str(number))
-    assert told == ["building ...", "building: 1", "building: 3", "building: 5", "building: 7"]
+        console.say("a line")
+        note("8")
+    assert told == ["building ...", "building: 1", "building: 3", "building: 5", "building: 7", "a line"]
 
 
 def test_what_a_job_prints_goes_to_a_file(pool: Pool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

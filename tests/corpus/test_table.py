@@ -190,6 +190,15 @@ def test_the_table_says_so_where_nobody_knows_how_long_it_takes(clock: Clock) ->
     assert drawn(table(jobs(3, expected_s=None), clock)).splitlines()[0].endswith(" 0/3  0:00, left ?")
 
 
+def test_what_ended_tells_how_long_those_take_that_nobody_has_timed(clock: Clock) -> None:
+    all_jobs = jobs(5, expected_s=None)
+    shown = table(all_jobs, clock)
+    shown.ended(finished(all_jobs[0], None, end=End.BROKE, duration_s=1000))
+    assert shown._state.left_s is None
+    shown.ended(finished(all_jobs[1], duration_s=20))
+    assert shown._state.left_s == 30
+
+
 def test_the_table_shows_the_last_results_and_does_not_grow(clock: Clock) -> None:
     all_jobs = jobs(100)
     shown = table(all_jobs, clock)
@@ -206,7 +215,7 @@ def test_a_narrow_terminal_cuts_rows_and_does_not_break_them(clock: Clock) -> No
     shown = table(all_jobs, clock)
     started(shown, all_jobs[0])
     shown.said("w1", "a very long note " * 20)
-    assert len(drawn(shown, width=60).splitlines()) == 3
+    assert len(drawn(shown, width=60).splitlines()) == 2
 
 
 def test_nothing_that_is_said_is_taken_for_markup(clock: Clock) -> None:

@@ -239,9 +239,9 @@ def own_daemon(monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[by
     shutil.rmtree(top)
 
 
-def started(top: Path) -> "subprocess.Popen[bytes]":
+def started(top: Path, storage: str = "vfs") -> "subprocess.Popen[bytes]":
     """On a busy disk its containerd may need longer to start than it is given: then once more."""
-    options = ["--bridge=none", "--iptables=false", "--ip6tables=false", "--storage-driver=vfs"]
+    options = ["--bridge=none", "--iptables=false", "--ip6tables=false", f"--storage-driver={storage}"]
     options += [f"--{name}={top / name}" for name in ("data-root", "exec-root", "pidfile")]
     for _ in range(3):
         with (top / "log").open("wb") as log:
