@@ -205,8 +205,11 @@ def test_where_no_process_can_be_started_the_job_is_given_back(pool: Pool, monke
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(subprocess, "Popen", fails)
+    waited: list[float] = []
+    monkeypatch.setattr(pools, "wait", lambda _, timeout: waited.append(timeout) or [])
     start(pool, job("a"))
-    (event,) = pool.events(0.0)
+    (event,) = pool.events(PATIENCE_S)
+    assert waited == [0]
     assert isinstance(event, Gone)
     assert event.lost.reason == "no process could be started: Resource temporarily unavailable"
 

@@ -234,6 +234,8 @@ def test_what_is_not_confirmed_and_who_was_lost_stay_in_sight() -> None:
         shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1))
         shown.ended(finished(all_jobs[1], Verdict.FIX_FAILS, reason="see [there]"))
         shown.say("a line")
+        assert isinstance(shown, LiveTable)
+        assert "case-1/e" not in drawn(shown)
     assert "lost case-0/e: worker w1 after 1.0 s: it was killed" in out.getvalue()
     assert "[1/3] fix-fails case-1/e (12.3 s, w1): see [there]" in out.getvalue()
     assert "a line" in out.getvalue()
