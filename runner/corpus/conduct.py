@@ -53,13 +53,19 @@ def resume(wish: Wish, id_: str | None, out: TextIO) -> int:
     """Go on with a run, or tell again how it ended. Raises as `start` does, and UsageError where there is none."""
     say = partial(print, file=out, flush=True)
     with Journal.resume(Path(wish.settings.reports), id_) as journal:
-        run = journal.run
+        run = journal.run = _here(journal.run, wish.settings)
         say(f"run {run.id}: {len(run.finished)} of {len(run.jobs)} finished, {len(run.left)} left")
         if not run.left:
             return _close(journal, say)
         with _crew(wish, run.settings, say) as (crew, _):
             ready = room_for(run.settings, run.left, crew.engine, say).ready
             return _run(wish, Begun(journal, ready), crew, out)
+
+
+def _here(run: Run, now: Settings) -> Run:
+    """Its checkout may lie elsewhere by now."""
+    settings = run.settings.model_copy(update={"root": now.root, "reports": now.reports})
+    return run.model_copy(update={"settings": settings})
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import pytest
 
 from runner.case import Case, find
 from runner.corpus.model import End, Finished, Job
-from runner.corpus.select import Chosen, Selection, select
+from runner.corpus.select import _DECIDES_NOTHING, Chosen, Selection, select
 from runner.errors import UsageError
 from runner.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
@@ -234,6 +234,10 @@ class TestChangedSince:
         (history.root / path).parent.mkdir(parents=True, exist_ok=True)
         (history.root / path).write_text("other\n")
         assert self.changed(history) == []
+
+    def test_the_parts_of_the_runner_that_decide_nothing_are_there(self) -> None:
+        root = Path(__file__).parents[2]
+        assert [path for path in _DECIDES_NOTHING if not (root / path).exists()] == []
 
     def test_what_went_on_elsewhere_since_the_branch_left_is_not_ours(self, history: Checkout) -> None:
         git(history, "checkout", "--quiet", "-b", "mine")
