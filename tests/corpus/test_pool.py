@@ -206,7 +206,12 @@ def test_where_no_process_can_be_started_the_job_is_given_back(pool: Pool, monke
 
     monkeypatch.setattr(subprocess, "Popen", fails)
     waited: list[float] = []
-    monkeypatch.setattr(pools, "wait", lambda _, timeout: waited.append(timeout) or [])
+
+    def wait(_: object, timeout: float) -> list[object]:
+        waited.append(timeout)
+        return []
+
+    monkeypatch.setattr(pools, "wait", wait)
     start(pool, job("a"))
     (event,) = pool.events(PATIENCE_S)
     assert waited == [0]
