@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from runner.report.words import date
 from runner.upstream.issue import Issue, Source, best, compose
 from runner.upstream.record import bisections
 from runner.upstream.redact import Private, redacted
+from runner.upstream.watch.record import Sighting, State, known
 
 _GITHUB = re.compile(
     r"(?:https://(?:[^@/]+@)?|git@|ssh://git@)github\.com[/:](?P<project>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
@@ -44,25 +45,32 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
     if environment:
         found.environment(environment)
     path, run, notes = _named(found, evidence) if evidence else _chosen(found, reports, environment)
+    seen = {name: sightings[-1] for name, sightings in known(reports, found.id).history.items() if sightings}
     source = Source(
         run=run,
         script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
         stale=digest(found) != run.case.digest,
         link=_link(root, found.id),
         bisections=bisections(reports, found.id),
+        sightings=seen,
         private=private(root),
     )
     if source.stale:
         notes = [*notes, f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}"]
-    return Filed(compose(source), found, run, path, [*_fixed(run), *notes])
+    return Filed(compose(source), found, run, path, [*_fixed(run), *_gone(seen), *notes])
 
 
 def _fixed(run: Evidence) -> list[str]:
     upstream = run.case.upstream
     if upstream.status != "fixed":
         return []
-    where = f" in {upstream.fixed}" if upstream.fixed else ""
+    where = f" ({upstream.fixed})" if upstream.fixed else ""
     return [f"upstream has fixed this{where}: why file it? See {upstream.issue or f'github.com/{upstream.project}'}"]
+
+
+def _gone(seen: Mapping[str, Sighting]) -> list[str]:
+    newest = [f"{each.packages or name}" for name, each in seen.items() if each.state is State.FIXED]
+    return [f"the newest releases have it no more ({', '.join(newest)}): why file it?"] if newest else []
 
 
 def _named(case: Case, path: Path) -> tuple[Path, Evidence, list[str]]:

@@ -18,6 +18,7 @@ from runner.text import plain
 from runner.upstream.collected import environment_block, gpu_lines, operating_system
 from runner.upstream.record import Bisection
 from runner.upstream.redact import Private, Redacted, redact
+from runner.upstream.watch.record import Sighting, State
 
 LIMIT = 65_536
 """Characters that GitHub takes."""
@@ -38,6 +39,8 @@ class Source:
     stale: bool = False
     link: str | None = None
     bisections: Sequence[Bisection] = ()
+    sightings: Mapping[str, Sighting] = field(default_factory=dict)
+    """What the newest releases were last seen to make of it, by environment."""
     private: Private = field(default_factory=Private)
 
 
@@ -259,7 +262,19 @@ def _versions(work: Work) -> str:
         good, bad = (", ".join(versions) for versions in (found.known_good, found.known_bad))
         parts = [f"bad: {bad}" if bad else "", f"good: {good}" if good else "", found.answer or ""]
         told.append(f"- {code(package)}: {prose('; '.join(filter(None, parts)), 1000)}")
+    for environment, seen in work.source.sightings.items():
+        first = f"; the first without it: {', '.join(seen.first_fixed)}" if seen.first_fixed else ""
+        words = f"{_STATES[seen.state]}, {date(seen.last)}{first}"
+        told.append(f"- {prose(seen.packages or environment)}, the newest releases: {prose(words, 1000)}")
     return "\n".join(["Versions that were tried:", "", *told]) if told else ""
+
+
+_STATES = {
+    State.STILL: "it still fails",
+    State.FIXED: "it fails no more",
+    State.OTHERWISE: "it fails in another way",
+    State.CANNOT: "they can't be installed together",
+}
 
 
 def _fix(work: Work) -> str:

@@ -11,9 +11,11 @@ import pytest
 
 from runner.case import find
 from runner.errors import CasebookError, UsageError
-from runner.evidence import CaseFacts, Evidence, Grade, evidence_path
+from runner.evidence import CaseFacts, Evidence, Grade, Variant, evidence_path
 from runner.record import digest
 from runner.upstream.filing import file, gist
+from runner.upstream.record import Bisection, Call, Question, Step, record_path
+from runner.upstream.watch.record import Sighting, State, Watched, watched_path
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import LOCK
 from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
@@ -84,7 +86,7 @@ def test_a_bug_that_is_fixed_is_asked_about_on_the_first_line(here: Path) -> Non
     write(here, evidence(case=facts(here)))
     status, said = casebook("issue", "tiny", "-o", "report.md")
     assert status == 0
-    assert said.startswith("upstream has fixed this in 1547448b998a163fdb33c49266da699db13f2dc8: why file it? See ")
+    assert said.startswith("upstream has fixed this (1547448b998a163fdb33c49266da699db13f2dc8): why file it? See ")
     assert "### Describe the Bug" in (here / "report.md").read_text()
 
 
@@ -92,6 +94,54 @@ def test_an_open_bug_is_not(here: Path) -> None:
     upstream = CASE.upstream.model_copy(update={"status": "open"})
     write(here, evidence(case=facts(here, upstream=upstream)))
     assert "why file it" not in casebook("issue", "tiny", "-o", "report.md")[1]
+
+
+def test_what_bisecting_and_watching_told_is_in_it(here: Path) -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    write(here, evidence(case=facts(here)))
+    steps = [
+        Step(version=version, call=call, started=now)
+        for version, call in (("2.1.0", Call.GOOD), ("2.2.0", Call.BAD), ("2.3.0", Call.BAD))
+    ]
+    question = Question(
+        case="tiny",
+        package="triton",
+        environment="upstream",
+        variant=Variant.REPRO,
+        good="2.1.0",
+        bad="2.3.0",
+        alpha=0.01,
+        engine="venv",
+        digest="d",
+    )
+    found = Bisection(
+        question=question,
+        versions=["2.1.0", "2.2.0", "2.3.0"],
+        steps=steps,
+        first=["2.2.0"],
+        started=now,
+        command="nox -s bisect",
+        runner="0.1.0",
+    )
+    found.write(record_path(here / "reports", "tiny", "triton"))
+    seen = Sighting(
+        state=State.FIXED,
+        why="",
+        versions={"triton": "3.6.0"},
+        moved=["triton"],
+        first_fixed=["3.0.0"],
+        since=now,
+        last=now,
+        engine="venv",
+        digest="d",
+        runner="0.1.0",
+    )
+    Watched(case="tiny", history={"upstream": [seen]}).write(watched_path(here / "reports", "tiny"))
+    filed = file(here, "tiny", here / "reports")
+    assert "- `triton`: bad: 2.2.0, 2.3.0; good: 2.1.0; first bad release: 2.2.0" in filed.issue.body
+    told = "triton 3.6.0, the newest releases: it fails no more, 2026-11-21; the first without it: 3.0.0"
+    assert told in filed.issue.body
+    assert "the newest releases have it no more (triton 3.6.0): why file it?" in filed.notes
 
 
 def test_an_edited_case_is_noticed(here: Path) -> None:
