@@ -34,6 +34,10 @@ def bisect(
     engine: Annotated[
         str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
     ] = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="PACKAGE==VERSION", help="Hold another package at this version all along."),
+    ] = None,
     expect_message: Annotated[
         str | None,
         typer.Option(metavar="REGEX", help="Only this wording is the failure; the case's other wordings are not."),
@@ -78,6 +82,7 @@ def bisect(
         good=good,
         fixed_in=fixed_in,
         variant=_variant(variant),
+        others=others or (),
         expect_message=expect_message,
         good_message=good_message,
         trials=trials,

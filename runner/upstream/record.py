@@ -29,7 +29,8 @@ class Question(Record):
     """What was looked for; two runs with equal questions may go on with each other's steps.
 
     The failure shows in `bad` and not in `good`: where `good` is the newer one, what is looked for is the release that
-    mended it. `engine` decides what can be installed, `digest` is the case's, `alpha` the risk of a wrong answer.
+    mended it. `others` are packages that were held at another version than the case pins. `engine` decides what can be
+    installed, `digest` is the case's, `alpha` the risk of a wrong answer.
     """
 
     case: str
@@ -38,6 +39,7 @@ class Question(Record):
     variant: Variant
     good: str
     bad: str
+    others: dict[str, str] = Field(default_factory=dict)
     expect_message: str | None = None
     good_message: str | None = None
     trials: int | None = None

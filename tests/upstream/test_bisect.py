@@ -164,9 +164,18 @@ class TestFound:
         manifest = here / "cases" / "tiny" / "case.yaml"
         manifest.write_text(manifest.read_text().replace("[numpy==1.26.4]", "[six==1.16.0, numpy==1.26.4]"))
         casebook(*ASKED, *ENDS)
+        self._made_of(here, "six==1.16.0")
+        casebook(*ASKED, *ENDS, "--with", "Six==1.17.0")
+        self._made_of(here, "six==1.17.0")
+        page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        assert "`six` was `1.17.0` all along, which the case pins otherwise" in page
+        assert "--with six==1.17.0" in page
+
+    @staticmethod
+    def _made_of(here: Path, six: str) -> None:
         steps = read(here).steps
         wanted = {
-            hashlib.sha256(f"six==1.16.0\nnumpy=={each.version}\n".encode()).hexdigest(): each.version for each in steps
+            hashlib.sha256(f"{six}\nnumpy=={each.version}\n".encode()).hexdigest(): each.version for each in steps
         }
         assert {step.lock: step.version for step in steps} == wanted
 
@@ -192,6 +201,9 @@ class TestRefused:
             ((*ASKED, *ENDS, "--environment", "current"), 6, "no environment of tiny can run here: current: 1 GPU"),
             ((*ASKED, *ENDS, "--variant", "broken"), 2, "--variant broken: write repro or fixed"),
             ((*ASKED, *ENDS, "--expect-message", "(x"), 2, "--expect-message (x: is no regular expression"),
+            ((*ASKED, *ENDS, "--with", "six"), 2, "--with six: 'six' is not pinned"),
+            ((*ASKED, *ENDS, "--with", "numpy==1.25.0"), 2, "--with numpy==1.25.0: name another package"),
+            ((*ASKED, *ENDS, "--with", "six==1.0"), 2, "--with six==1.0: name another package that the case pins"),
             ((*ASKED, *ENDS, "--resume"), 2, "--resume: there is nothing to go on with"),
             ((*ASKED, "--good", "1.26.0", "--bad", "1.26.4"), 22, "numpy 1.26.0 was said to be good, and fails"),
             ((*ASKED, "--good", "1.24.0", "--bad", "1.25.0"), 22, "numpy 1.25.0 was said to be bad, and 3 trials"),

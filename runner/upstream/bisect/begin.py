@@ -1,6 +1,7 @@
 """What is asked -> the record to begin with: which versions, and how many trials."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from runner.environment import same_version
 from runner.errors import UsageError
 from runner.evidence import Variant
 from runner.judging.rates import repro_needed
+from runner.manifest.model import pin
 from runner.plan import Plan
 from runner.record import digest
 from runner.revision import describe
@@ -34,6 +36,7 @@ class Ask:
     good: str | None = None
     fixed_in: str | None = None
     variant: Variant = Variant.REPRO
+    others: Sequence[str] = ()
     expect_message: str | None = None
     good_message: str | None = None
     trials: int | None = None
@@ -52,6 +55,7 @@ def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
     if not good or (ask.good and ask.fixed_in):
         raise UsageError("name one other end: --good VERSION, older than --bad, or --fixed-in VERSION, newer than it")
     return Question(
+        others=_others(ask, package, there),
         case=case.id,
         package=package,
         environment=plan.environment,
@@ -65,6 +69,22 @@ def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
         engine=engine.value,
         digest=digest(case),
     )
+
+
+def _others(ask: Ask, package: str, there: Sequence[str]) -> dict[str, str]:
+    """Other packages and the versions they are held at."""
+    held = {}
+    for text in ask.others:
+        try:
+            name, version = pin(text).split("==")
+        except ValueError as error:
+            raise UsageError(f"--with {text}: {error}") from None
+        if name == package or name not in there:
+            raise UsageError(
+                f"--with {text}: name another package that the case pins{nearest(name, {*there} - {package})}"
+            )
+        held[name] = version
+    return held
 
 
 def record(asked: Question, ask: Ask, plan: Plan, seen: Signature, listing: Listing) -> Bisection:
@@ -135,5 +155,6 @@ def command(asked: Question, ask: Ask) -> str:
     given: dict[str, object] = {"--expect-message": asked.expect_message, "--good-message": asked.good_message}
     given |= {"--trials": asked.trials, "--alpha": ask.alpha}
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    words += [word for name, version in asked.others.items() for word in ("--with", f"{name}=={version}")]
     words += ["--variant", asked.variant.value] if asked.variant is not Variant.REPRO else []
     return shlex.join([*words, "--pre"] if ask.pre else words)

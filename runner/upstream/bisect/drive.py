@@ -160,9 +160,9 @@ class Drive:
 
     def _tried(self, step: Step, judge: Callable[[Step], Call | None], note: Note) -> Step:
         begun, before = time.monotonic(), step.seconds
-        package = canonicalize_name(self.record.question.package)
+        asked = self.record.question
         try:
-            with self.site.at({package: step.version}, note) as place:
+            with self.site.at({**asked.others, canonicalize_name(asked.package): step.version}, note) as place:
                 while step.call is None:
                     step = self._tallied(step, place)
                     step = step.model_copy(update={"call": judge(step), "seconds": before + time.monotonic() - begun})
