@@ -84,6 +84,7 @@ def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
 
 
 def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
+    from runner.images import wheels
     from runner.images.shares import disk, shares
     from runner.report.words import size
 
@@ -97,6 +98,7 @@ def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str],
         f"{whole.cases} cases on {whole.images} images: {size(whole.bytes)}, "
         f"against {size(whole.unshared_bytes)} if each case had its own"
     )
+    say(f"wheels kept for builds, in {wheels.place()}: {size(wheels.kept_bytes(wheels.place()))}")
 
 
 @app.command(name="list")

@@ -30,7 +30,7 @@ from runner.engines.docker_client import LABEL, DockerClient, build, find_image,
 from runner.environment import wheel_bytes
 from runner.errors import BuildError, EngineError, MachineError, UsageError
 from runner.evidence import ImageFacts
-from runner.images import bases
+from runner.images import bases, wheels
 from runner.images.bases import BOOTSTRAPPED, Base, Pin
 from runner.images.settings import BuildSettings, collect
 from runner.locking import sole
@@ -260,7 +260,8 @@ def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: Pin, note:
     base = bases.obtain(client, pin, note)
     stage = plan(root, recipe, base)
     _check_room(client, base, recipe, note)
-    make(client, stage, collect(), base, note)
+    with wheels.serving(collect()) as settings:
+        make(client, stage, settings, base, note)
     found = find_image(client, stage.reference)
     if found is None:
         raise BuildError(f"{stage.reference} was built and is not there; is something removing images?")

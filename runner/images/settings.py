@@ -11,7 +11,7 @@ import re
 import shlex
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 __all__ = ["DIRECTORY", "BuildSettings", "collect", "pip_files", "pip_options"]
@@ -40,12 +40,34 @@ _WRITTEN_AS = {
 }
 
 
+_MIRROR = """\
+reach='import urllib.request as r; r.build_opener(r.ProxyHandler({})).open("@MIRROR@/", timeout=5)'
+if python3 -c "$reach" 2>/dev/null; then
+    export UV_DEFAULT_INDEX=@MIRROR@/simple/ PIP_INDEX_URL=@MIRROR@/simple/
+    export NO_PROXY="127.0.0.1${NO_PROXY:+,$NO_PROXY}" no_proxy="127.0.0.1${no_proxy:+,$no_proxy}"
+fi
+"""
+
+
 @dataclass(frozen=True)
 class BuildSettings:
-    """`files` are paths in the build context with their contents; `proxies` are Docker's predefined build arguments."""
+    """`files` are paths in the build context with their contents; `proxies` are Docker's predefined build arguments.
+
+    `variables` are what steps of a build get in their environment.
+    """
 
     files: Mapping[str, bytes] = field(repr=False)
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def certificates(self) -> bytes | None:
+        return self.files.get(f"{DIRECTORY}/{_CA_FILE}")
+
+    def with_mirror(self, url: str) -> "BuildSettings":
+        """With a mirror of the index, for steps that reach it; others ask the index itself."""
+        env = f"{DIRECTORY}/env"
+        return replace(self, files={**self.files, env: self.files[env] + _MIRROR.replace("@MIRROR@", url).encode()})
 
 
 def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None) -> BuildSettings:
@@ -61,7 +83,7 @@ def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str]
         exports |= dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"), inside)
         files[f"{DIRECTORY}/{_CA_FILE}"] = certificates.read_bytes()
     files[f"{DIRECTORY}/env"] = _shell(exports)
-    return BuildSettings(files=files, proxies=proxies)
+    return BuildSettings(files=files, proxies=proxies, variables=exports)
 
 
 def _shell(exports: Mapping[str, str]) -> bytes:
