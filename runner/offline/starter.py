@@ -52,7 +52,7 @@ def main(words: Sequence[str]) -> int:
 def _prepared(paths: Sequence[Path], options: Sequence[str]) -> Path:
     """The bundle's directory, its runner importable from here on. Raises Wrong."""
     try:
-        home = opened(paths)
+        home = opened(paths).resolve()
         _make_importable(home, options)
     except OSError as error:
         raise Wrong(f"{error.filename or 'the bundle'}: {error.strerror or error}") from error
@@ -309,8 +309,7 @@ def _run_with_another(home: Path, pythons: Iterable[str], options: Sequence[str]
 
 def _take_in(checkout: Path, site: Path) -> None:
     """Make the runner and what it needs importable, before anything of the host's, and its programs found."""
-    mine = str(Path(__file__).resolve().parent)
-    sys.path[:] = [str(checkout), str(site), *(place for place in sys.path if place not in {"", mine})]
+    sys.path[:0] = [str(checkout), str(site)]
     os.environ["PATH"] = f"{site / 'bin'}:{os.environ.get('PATH', os.defpath)}"
 
 

@@ -39,7 +39,7 @@ def wheel(extra: Mapping[str, bytes] | None = None) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in (files | dict(extra or {})).items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 
 

@@ -91,7 +91,10 @@ def test_wheels_are_unzipped_once(home: Path) -> None:
     ("what", "line"),
     [
         ("missing", f"{starter.NAME}/{WHEEL}: is missing; copy it again"),
-        ("short", f"{starter.NAME}/{WHEEL}: is damaged: "),
+        (
+            "short",
+            f"{starter.NAME}/{WHEEL}: is damaged: {len(wheel()) - 1} bytes, and {len(wheel())} were packed; copy",
+        ),
         ("changed", f"{starter.NAME}/{WHEEL}: is damaged: its sha256 is not the one that was packed; copy it again"),
         ("list", "bundle.json: is damaged; copy it again"),
         ("members", "bundle.json: is damaged; copy the bundle again"),

@@ -94,6 +94,7 @@ def test_the_verdict_comes_back_in_one_file(home: Path, engine: FakeEngine) -> N
     assert "preparing host/image:1 ..." in said
     assert not returned.bundle.members
     assert (home / "reports" / "tiny.md").is_file()
+    assert os.environ["UV_OFFLINE"] == "1"
 
 
 @pytest.mark.usefixtures("daemon")
