@@ -54,6 +54,9 @@ def bisect(
         typer.Option(min=0.0001, max=0.2, help="The risk of a wrong answer by quiet runs. Without it: the case's."),
     ] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Try pre-releases too.")] = False,
+    zygote: Annotated[
+        bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
+    ] = False,
     resume: Annotated[
         bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
     ] = None,
@@ -88,6 +91,7 @@ def bisect(
         trials=trials,
         alpha=alpha,
         pre=pre,
+        zygote=zygote,
     )
     found = find(top, case, known_images(top))
     stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET

@@ -185,8 +185,10 @@ def _passing(engine: Engine, case: Case) -> Iterator[tuple[Engine, Callable[[Pre
         lock.acquire(timeout=0)
     except Timeout:
         raise UsageError(f"another process tries versions of {case.id} just now; wait for it, or end it") from None
+    apart = VenvEngine(cache=home) if isinstance(engine, VenvEngine) else None
     try:
-        yield (VenvEngine(cache=home) if isinstance(engine, VenvEngine) else engine), lambda made: _remove(made, home)
+        with apart or nullcontext():
+            yield apart or engine, lambda made: _remove(made, home)
     finally:
         shutil.rmtree(home, ignore_errors=True)
         lock.release()

@@ -42,6 +42,7 @@ class Ask:
     trials: int | None = None
     alpha: float | None = None
     pre: bool = False
+    zygote: bool = False
 
 
 def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
@@ -157,4 +158,5 @@ def command(asked: Question, ask: Ask) -> str:
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     words += [word for name, version in asked.others.items() for word in ("--with", f"{name}=={version}")]
     words += ["--variant", asked.variant.value] if asked.variant is not Variant.REPRO else []
-    return shlex.join([*words, "--pre"] if ask.pre else words)
+    words += ["--pre"] * ask.pre + ["--zygote"] * ask.zygote
+    return shlex.join(words)

@@ -64,7 +64,7 @@ def bisect(
     Raises UsageError for what is asked wrongly, MachineError where no environment can run here, and EndError where an
     end is not what it was said to be.
     """
-    plan = _plan(case, environment, engine)
+    plan = _plan(case, Options(environment=environment, zygote=ask.zygote), engine)
     asked = question(ask, plan, engine.name)
     seen = signature(
         case, plan.environment, ask.variant, expect_message=ask.expect_message, good_message=ask.good_message
@@ -82,8 +82,8 @@ def bisect(
     return found, files.page
 
 
-def _plan(case: Case, environment: str | None, engine: Engine) -> Plan:
-    plan = make_plan(case, Options(environment=environment), engine)
+def _plan(case: Case, options: Options, engine: Engine) -> Plan:
+    plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         raise MachineError(f"no environment of {case.id} can run here: {'; '.join(plan.reasons)}")
     return plan
