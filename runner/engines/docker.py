@@ -27,6 +27,7 @@ from runner.engines.docker_client import (
     disk_is_full,
     exec_stdout,
     find_image,
+    is_here,
     only_if_present,
     output_of,
     pull,
@@ -108,8 +109,7 @@ class DockerEngine:
 
     @property
     def local(self) -> bool:
-        address = self._client.api.base_url
-        return any(place in address for place in ("//localhost", "//127.0.0.1", "//[::1]"))
+        return is_here(self._client)
 
     def gpu_access(self) -> GpuAccess | None:
         return choose_gpu_access(self._info, local=self.local, host=self._host)

@@ -19,6 +19,7 @@ from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
 from runner.engines.base import Note
+from runner.engines.ssh_tunnel import SCHEME, Tunnel
 from runner.errors import BuildError, CasebookError, EngineError, MachineError
 from runner.evidence import ImageFacts
 
@@ -36,6 +37,7 @@ __all__ = [
     "disk_is_full",
     "exec_stdout",
     "find_image",
+    "is_here",
     "load",
     "only_if_present",
     "output_of",
@@ -57,14 +59,36 @@ _FULL = "no space left on device"
 
 def connect(timeout_s: int = 60) -> DockerClient:
     """The engine that DOCKER_HOST or the Docker context names. Raises EngineError where none answers."""
+    host = os.environ.get("DOCKER_HOST", "")
+    tunnel = Tunnel(host) if host.startswith(SCHEME) else None
     try:
-        client = DockerClient.from_env(timeout=timeout_s, use_ssh_client=True)
+        client = _BehindSsh(tunnel, timeout_s) if tunnel else DockerClient.from_env(timeout=timeout_s)
         client.ping()
     except _GONE as error:
         _drop_frames(error)
-        at = os.environ.get("DOCKER_HOST", "its usual place (DOCKER_HOST is not set)")
-        raise EngineError(f"no Docker engine answers at {at}: {_line(error)}") from error
+        why = (tunnel.said if tunnel else "") or _line(error)
+        if tunnel:
+            tunnel.close()
+        at = host or "its usual place (DOCKER_HOST is not set)"
+        raise EngineError(f"no Docker engine answers at {at}: {why}") from error
     return client
+
+
+class _BehindSsh(DockerClient):
+    def __init__(self, tunnel: Tunnel, timeout_s: int) -> None:
+        super().__init__(base_url=f"unix://{tunnel.socket}", timeout=timeout_s)
+        self._tunnel = tunnel
+
+    def close(self) -> None:
+        super().close()
+        self._tunnel.close()
+
+
+def is_here(client: DockerClient) -> bool:
+    """Whether the engine is on this machine, as far as its address tells."""
+    address = client.api.base_url
+    here = any(place in address for place in ("//localhost", "//127.0.0.1", "//[::1]"))
+    return here and not isinstance(client, _BehindSsh)
 
 
 def _drop_frames(error: BaseException | None) -> None:
