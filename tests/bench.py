@@ -295,6 +295,12 @@ def every_case() -> "list[Case]":
     return [find(ROOT, case, known_images(ROOT)) for case in discover(ROOT)]
 
 
+def fleet() -> None:
+    from tests import bench_fleet
+
+    bench_fleet.fleet()
+
+
 def of_corpus(name: str) -> Callable[[], None]:
     def measure() -> None:
         from tests import bench_corpus
@@ -315,6 +321,7 @@ BENCHES: dict[str, Callable[[], None]] = {
     "corpus": of_corpus("corpus"),
     "jobs": of_corpus("jobs"),
     "resume": of_corpus("resume"),
+    "fleet": fleet,
     "cold": cold,
 }
 

@@ -20,6 +20,8 @@ AUTO = "auto"
 REACH_S = 10.0
 _STORE_BYTES = 100 * 10**6
 """What is handed around are cases and their evidence: kilobytes. Ray would take a third of the memory."""
+_LONGEST = 20
+"""Of the directory for Ray's own: it makes sockets far below, whose paths may have 107 characters."""
 _ADDRESS = re.compile(r"(ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(?P<port>[0-9]{1,5})")
 
 
@@ -64,7 +66,9 @@ def connected(address: str, cores: int) -> Iterator[Any]:
 @contextmanager
 def _own_cluster(cores: int) -> Iterator[dict[str, Any]]:
     """How to start a cluster here that leaves nothing."""
-    with tempfile.TemporaryDirectory(prefix="casebook-ray-", ignore_cleanup_errors=True) as place:
+    usual = tempfile.gettempdir()
+    where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 the directory in it is private
+    with tempfile.TemporaryDirectory(prefix="casebook-ray-", dir=where, ignore_cleanup_errors=True) as place:
         yield {
             "num_cpus": cores,
             "object_store_memory": _STORE_BYTES,
