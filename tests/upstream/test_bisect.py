@@ -104,7 +104,7 @@ def read(here: Path) -> Bisection:
     return found
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("here", "engine")
 class TestFound:
     def test_the_release_its_record_and_its_page(self, here: Path) -> None:
         status, said = casebook(*ASKED, *ENDS)
