@@ -56,6 +56,10 @@ class TestWhatRunsThrough:
     def test_a_figure_tells(self, figures: Signature, result: TrialResult, sign: Sign, told: str) -> None:
         assert figures.read(result) == (sign, told)
 
+    def test_what_is_told_are_the_figures_that_tell_repro_from_fixed(self, figures: Signature) -> None:
+        told = figures.read(printed("a=1", "b=2", "c=3", "rel_err=0.5")).told
+        assert told == "ran to its end, rel_err=0.5"
+
     def test_the_machines_fault_is_neither(self, figures: Signature) -> None:
         broken = TrialResult(stdout="", stderr="", duration_s=0.1, infra="the container did not start")
         assert figures.read(broken) == (Sign.SPOILED, "the container did not start")

@@ -42,6 +42,8 @@ class Signature:
     shows: tuple[Expectation, ...]
     known: tuple[Expectation, ...] = ()
     proof: Expectation | None = None
+    telling: tuple[str, ...] = ()
+    """The figures that tell repro from fixed: what is told of a trial that ran to its end."""
 
     @property
     def lines(self) -> list[str]:
@@ -52,19 +54,32 @@ class Signature:
         """A trial shows the failure, keeps quiet, or fails in another way, unless the machine spoiled it."""
         seen = observe(result)
         if shown := self._matching(self.shows, result):
-            return Look(Sign.SHOWS, _told(seen, shown))
+            return Look(Sign.SHOWS, self._told(seen, shown))
         if spoiled := judge(self.shows[0], result).infra:
             return Look(Sign.SPOILED, spoiled)
         if known := self._matching(self.known, result):
-            return Look(Sign.QUIET, _told(seen, known))
+            return Look(Sign.QUIET, self._told(seen, known))
         if failed(seen):
-            return Look(Sign.OTHER, _told(seen))
+            return Look(Sign.OTHER, self._told(seen))
         missing = next(self._unproven(result, seen), None)
-        return Look(Sign.OTHER, missing) if missing else Look(Sign.QUIET, _told(seen))
+        return Look(Sign.OTHER, missing) if missing else Look(Sign.QUIET, self._told(seen))
 
     @staticmethod
     def _matching(expected: tuple[Expectation, ...], result: TrialResult) -> Expectation | None:
         return next((each for each in expected if judge(each, result).outcome is Outcome.AS_EXPECTED), None)
+
+    def _told(self, seen: Observation, matched: Expectation | None = None) -> str:
+        """How it ended; where a declared message was found, with the line that has it."""
+        if matched and matched.message and seen.exception:
+            texts = [seen.message or "", *reversed(seen.causes)]
+            if line := next((line for line in "\n".join(texts).splitlines() if re.search(matched.message, line)), None):
+                return one_line(f"{seen.exception}: {line.removeprefix(f'{seen.exception}: ')}")
+        if seen.exception and seen.causes and not re.search(r"\w", telling_line(seen.message or "")):
+            return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")
+        if failed(seen):
+            return ending(seen)
+        names = [name for name in self.telling or seen.figures if name in seen.figures]
+        return ", ".join(["ran to its end", *(f"{name}={number(seen.figures[name])}" for name in names[:FIGURES_TOLD])])
 
     def _unproven(self, result: TrialResult, seen: Observation) -> Iterator[str]:
         """Why a trial that ran to its end does not show that the failure is not there."""
@@ -94,11 +109,14 @@ def signature(
     messages = [case.expectation(name, Variant.REPRO).message for name in case.manifest.environments]
     others = [_worded(declared, each) for each in dict.fromkeys(messages) if each and each != declared.message]
     wordings = (declared, *others)
-    proof = case.expectation(environment, Variant.FIXED) if variant is Variant.FIXED else None
+    fixed = case.expectation(environment, Variant.FIXED)
+    telling = tuple(name for name, bound in declared.figures.items() if fixed.figures.get(name) != bound)
+    proof = fixed if variant is Variant.FIXED else None
     good = (_worded(declared, good_message, "--good-message"),) if good_message else ()
     if expect_message is None:
-        return Signature(wordings, good, proof)
-    return Signature((_worded(declared, expect_message, "--expect-message"),), (*wordings, *good), proof)
+        return Signature(wordings, good, proof, telling)
+    shows = (_worded(declared, expect_message, "--expect-message"),)
+    return Signature(shows, (*wordings, *good), proof, telling)
 
 
 def _worded(declared: Expectation, message: str, option: str = "") -> Expectation:
@@ -120,17 +138,3 @@ def _tellable(case: Case, declared: Expectation) -> None:
 
 def _must_fail(expected: Expectation) -> bool:
     return bool(expected.exception or expected.signal or expected.cuda_error or expected.hang or expected.exit_status)
-
-
-def _told(seen: Observation, matched: Expectation | None = None) -> str:
-    """How it ended; where a declared message was found, with the line that has it."""
-    if matched and matched.message and seen.exception:
-        lines = (line for text in [seen.message or "", *reversed(seen.causes)] for line in text.splitlines())
-        if line := next((line for line in lines if re.search(str(matched.message), line)), None):
-            return one_line(f"{seen.exception}: {line.removeprefix(f'{seen.exception}: ')}")
-    if seen.exception and seen.causes and not re.search(r"\w", telling_line(seen.message or "")):
-        return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")
-    if failed(seen):
-        return ending(seen)
-    figures = list(seen.figures.items())[:FIGURES_TOLD]
-    return ", ".join(["ran to its end", *(f"{name}={number(value)}" for name, value in figures)])
