@@ -76,7 +76,8 @@ for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
 @nox.session(venv_backend="none", default=False)
 def corpus(session: nox.Session) -> None:
     """Run all cases that can run here, or some (options after --); --resume goes on with a run that was killed."""
-    call(session, "runner", "corpus", *session.posargs, skip_on=SKIPPED)
+    extra = "ray" if any(word.startswith("--fleet") for word in session.posargs) else ""
+    call(session, "runner", "corpus", *session.posargs, extra=extra, skip_on=SKIPPED)
 
 
 @nox.session(venv_backend="none")

@@ -7,8 +7,8 @@ evidence comes back.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from runner.corpus.model import End, Finished, Lost, Settings
 from runner.corpus.pool import WORK, cores
 from runner.corpus.workers import Ended, Event, Gone, Machine, Said, Start
 from runner.engines.uv import disk_is_full
+from runner.errors import EngineError
 from runner.evidence import Evidence, evidence_path
 from runner.text import one_line
 
@@ -95,7 +96,8 @@ class Fleet:
 
     @property
     def machines(self) -> Sequence[Machine]:
-        self._nodes.look()
+        with self._reached():
+            self._nodes.look()
         return list(self._nodes.machines.values())
 
     def start(self, start: Start) -> str:
@@ -110,7 +112,8 @@ class Fleet:
         except OSError as error:
             self._early.append(Ended(finished=self._broke(task, _why(error))))
             return worker
-        self._tasks[self._submit(task, node, case)] = task
+        with self._reached():
+            self._tasks[self._submit(task, node, case)] = task
         return worker
 
     def events(self, within_s: float) -> Sequence[Event]:
@@ -118,9 +121,19 @@ class Fleet:
         events, self._early = self._early, []
         while True:
             left = 0.0 if events else max(0.0, deadline - time.monotonic())
-            events += self._news(min(left, _SLICE_S))
+            with self._reached():
+                events += self._news(min(left, _SLICE_S))
             if events or not left:
                 return events
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Raises EngineError where the cluster itself went away, which no other machine can make good."""
+        try:
+            yield
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            why = one_line(str(error), 200)
+            raise EngineError(f"the fleet at {self._address} went away: {why}; go on with --resume") from error
 
     def _submit(self, task: _Task, node: str, case: bytes) -> Any:
         job, machine = task.start.job, self._nodes.machines[node]

@@ -7,16 +7,17 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from runner.corpus import fleet_cluster, fleet_node
 from runner.corpus.fleet import Fleet
 from runner.corpus.fleet_node import Attested, Mailbox, given, interruptible
-from runner.corpus.fleet_nodes import CAPABILITY_LABEL, machine_of, told, unfit
+from runner.corpus.fleet_nodes import CAPABILITY_LABEL, Nodes, machine_of, told, unfit
 from runner.corpus.model import Settings
 from runner.corpus.workers import Gpu
 from runner.devices.hardware import HostGpu
@@ -149,6 +150,32 @@ class TestAddress:
         settings = Settings(root=str(tmp_path), reports=str(tmp_path))
         with pytest.raises(EngineError, match=f"^no fleet at {address}: Connection refused$"), Fleet(settings, address):
             pass
+
+
+class TestGone:
+    """A cluster that went away altogether, as Ray's client tells it."""
+
+    class Broken:
+        class exceptions:  # noqa: N801 as Ray has it
+            class RayError(Exception):
+                pass
+
+        def __getattr__(self, name: str) -> Any:
+            raise ConnectionError("not\nconnected")
+
+    @pytest.fixture
+    def fleet(self, tmp_path: Path) -> Fleet:
+        fleet = Fleet(Settings(root=str(tmp_path), reports=str(tmp_path)), "ray://gpu-box:10001")
+        fleet._ray = self.Broken()
+        fleet._nodes = Nodes(cluster=fleet._ray, engine=None, say=print)
+        fleet._tasks = {"ref": mock.sentinel.task}
+        return fleet
+
+    @pytest.mark.parametrize("look", [lambda fleet: fleet.machines, lambda fleet: fleet.events(1.0)])
+    def test_is_one_line(self, fleet: Fleet, look: Callable[[Fleet], object]) -> None:
+        with pytest.raises(EngineError) as raised:
+            look(fleet)
+        assert str(raised.value) == ("the fleet at ray://gpu-box:10001 went away: not connected; go on with --resume")
 
 
 class TestNodes:
