@@ -31,8 +31,8 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
 from platformdirs import user_cache_path
-from uv import find_uv_bin
 
+from runner.engines.uv import program
 from runner.images.settings import BuildSettings
 
 __all__ = ["Mirror", "forget_old", "kept_bytes", "place", "serving"]
@@ -324,7 +324,7 @@ def _index(variables: Mapping[str, str]) -> str | None:
 
 def _usual_index() -> str | None:
     done = subprocess.run(
-        [find_uv_bin(), "pip", "compile", "--no-config", "--quiet", "--emit-index-url", "-"],
+        [program(), "pip", "compile", "--no-config", "--quiet", "--emit-index-url", "-"],
         input="",
         env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")},
         capture_output=True,
