@@ -1,6 +1,7 @@
 """The fleet on a real cluster, see fleet_scenario.py; and what can be known without one."""
 
 import _thread
+import errno
 import json
 import signal
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,14 +17,15 @@ from unittest import mock
 import pytest
 
 from runner.corpus import fleet_cluster, fleet_node
-from runner.corpus.fleet import Fleet
+from runner.corpus.fleet import Fleet, _Task
 from runner.corpus.fleet_node import Attested, Mailbox, given, interruptible
 from runner.corpus.fleet_nodes import CAPABILITY_LABEL, Nodes, machine_of, told, unfit
-from runner.corpus.model import Settings
-from runner.corpus.workers import Gpu
+from runner.corpus.model import End, Finished, Settings
+from runner.corpus.workers import Gpu, Start
 from runner.devices.hardware import HostGpu
 from runner.errors import EngineError, UsageError
 from runner.evidence import Evidence, Verdict
+from tests.corpus.pool_jobs import job
 
 ROOT = Path(__file__).parents[2]
 PLAIN = """\
@@ -299,3 +302,46 @@ class TestInterruptible:
 
 def test_the_runner_of_a_node_is_the_one_that_is_there() -> None:
     assert Attested.model_validate_json(fleet_node.attest()).runner == fleet_node.own_revision()
+
+
+class TestKept:
+    """What the driver does with what comes back."""
+
+    @pytest.fixture
+    def fleet(self, tmp_path: Path) -> Fleet:
+        return Fleet(Settings(root=str(tmp_path), reports=str(tmp_path / "reports")), "auto")
+
+    @pytest.fixture
+    def task(self) -> _Task:
+        return _Task(worker="box:1", start=Start(job=job("rwkv6-backward"), machine="box"), begun=0.0)
+
+    @pytest.fixture
+    def evidence(self) -> str:
+        return next((ROOT / "reports" / "evidence" / "rwkv6-backward").glob("front-end.*.json")).read_text()
+
+    def came(self, task: _Task, evidence: str = "../../elsewhere.json") -> Finished:
+        return Finished(job=task.start.job, end=End.RAN, evidence=evidence, started=datetime.now(UTC))
+
+    def test_where_evidence_goes_is_this_machine_s_to_say(self, fleet: Fleet, task: _Task, evidence: str) -> None:
+        kept = fleet._kept(task, self.came(task), evidence)
+        assert (kept.worker, kept.evidence) == ("box:1", "evidence/rwkv6-backward/front-end.docker.cpu.json")
+        assert Evidence.read(Path(fleet._settings.reports) / str(kept.evidence)).case.id == "rwkv6-backward"
+
+    def test_a_job_without_evidence_has_none(self, fleet: Fleet, task: _Task) -> None:
+        assert fleet._kept(task, self.came(task), None).evidence is None
+
+    def test_a_full_disk_here_stops_the_run(
+        self, fleet: Fleet, task: _Task, evidence: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_self: Evidence, path: Path) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+        monkeypatch.setattr(Evidence, "write", full)
+        kept = fleet._kept(task, self.came(task), evidence)
+        assert (kept.end, kept.stops, kept.verdict) == (End.BROKE, True, None)
+        assert kept.reason == "No space left on device: somewhere"
+
+    def test_names_of_workers_are_free_ones(self, fleet: Fleet, task: _Task) -> None:
+        fleet._tasks = {"one": task, "two": _Task(worker="box:3", start=task.start, begun=0.0)}
+        assert fleet._free_name("box") == "box:2"
+        assert fleet._free_name("other") == "other:1"
