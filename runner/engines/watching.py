@@ -10,6 +10,8 @@ for, the lines that were printed. A trial is hung when nothing of that moves for
   it would take a waiting process for working only if more than half of the time were such. Not in a trial with GPUs:
   there a host thread that waits for the device or for another rank spins, and burns a core until the end of days.
   Instead nothing may move for longer, as a host that waits for a long kernel looks the same.
+- Waiting for a disk, by the kernel function it sleeps in. Libraries are read page by page, and where the machine is
+  short of memory or its disk busy, a process gets neither CPU time nor a new line for long. That ends.
 - Output, if it says anything new. Scripts that hang often have a thread that prints where they stand, or that they
   wait, over and over: a line that was there before is no progress.
 - A process that comes or goes.
@@ -23,6 +25,7 @@ again, as it should, wakes up. So nobody is asked before `Watch.after_s`.
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +49,8 @@ SAMPLER = Path(sampler.__file__)
 FINAL_S = 45.0
 """How long the last sample, with what py-spy sees, may take."""
 
+_DISK = re.compile("(__)?(folio_wait|wait_on_(page|buffer)|io_schedule|blk_|rq_qos_wait|submit_bio_wait|balance_dirty)")
+"""Where Linux sleeps until a page or block is read or written, as /proc/PID/wchan names it."""
 _WORKING = 0.1
 """Share of a core: a process that gets more is at work."""
 _WANTING = 0.5
@@ -112,7 +117,7 @@ def moved(before: Sample, after: Sample, *, spins: bool) -> bool:
     """Whether anything got on between two samples. With `spins`, burning a core may be waiting."""
     if [seen.stand for seen in before.processes] != [seen.stand for seen in after.processes]:
         return True
-    if before.printed != after.printed:
+    if before.printed != after.printed or any(_DISK.match(seen.waits_in) for seen in after.processes):
         return True
     pairs = zip(before.processes, after.processes, strict=True)
     return not spins and any(_works(was, now, after.at - before.at) for was, now in pairs)

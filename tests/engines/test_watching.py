@@ -37,8 +37,13 @@ def sample(*processes: Seen, at: float = 0.0, printed: tuple[int, ...] = (3, 0))
         (sample(seen(cpu_s=3.0), at=2), True, False),
         (sample(seen(cpu_s=1.1, starved_s=0.5), at=2), False, False),
         (sample(seen(cpu_s=1.1, starved_s=1.8), at=2), True, False),
+        (sample(seen()._replace(waits_in="folio_wait_bit_common"), at=2), True, True),
+        (sample(seen()._replace(waits_in="futex_wait_queue"), at=2), False, False),
     ],
-    ids=["still", "stack", "came", "another", "printed", "idle", "works", "busy", "busy machine", "starved"],
+    ids=[
+        *("still", "stack", "came", "another", "printed", "idle", "works", "busy", "busy machine", "starved"),
+        *("disk", "another process"),
+    ],
 )
 def test_what_counts_as_progress(after: Sample, moves: bool, moves_spinning: bool) -> None:  # noqa: FBT001
     assert moved(sample(), after, spins=False) is moves
