@@ -120,7 +120,7 @@ def rates(history: History) -> bytes:
     """For each job and run whether it was confirmed, and the shares of trials that did what the case declares."""
     told = [
         ("confirmed", CONFIRMED),
-        ("not confirmed", WRONG),
+        ("not confirmed; white: no verdict", WRONG),
         ("share of repro's trials that failed as declared", REPRO),
         ("share of fixed's that gave their proof; at the right the last", FIXED),
     ]
