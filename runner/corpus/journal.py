@@ -192,9 +192,7 @@ def _write_record(directory: Path, run: Run) -> None:
 
 
 def _end_of_whole_lines(file: int) -> int:
-    """Where the next line goes: behind the last whole one. What is torn is cut off, so that no line is glued to it."""
+    """Where the next line goes: behind the last whole one, over what is torn, so that no line is glued to it."""
     size = os.fstat(file).st_size
     tail = os.pread(file, min(size, 2**20), max(0, size - 2**20))
-    end = size - (len(tail) - tail.rfind(b"\n") - 1) if b"\n" in tail else max(0, size - len(tail))
-    os.ftruncate(file, end)
-    return end
+    return size - (len(tail) - tail.rfind(b"\n") - 1) if b"\n" in tail else max(0, size - len(tail))

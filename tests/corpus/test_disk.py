@@ -77,6 +77,8 @@ def test_virtual_environments_share_wheels() -> None:
     assert venv_bytes([torch, more]) == pytest.approx(1.25 * alone)
     assert venv_bytes([torch, other]) == 2 * alone
     assert venv_bytes([torch, more, other]) == pytest.approx(2.25 * alone)
+    larger = Recipe(image="cuda13", lock=lock("torch==2.11.0", "triton==3.6.0", "numpy==2.2.6", size=3 * GB))
+    assert venv_bytes([torch, larger]) == venv_bytes([larger, torch]) == installed_bytes(3 * GB)
     assert venv_bytes([Recipe(image="cpu", lock="")]) == 0
 
 

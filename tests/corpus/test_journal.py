@@ -68,7 +68,7 @@ def test_each_end_is_on_disk_when_append_returns(tmp_path: Path, whole: Run, mon
         assert read(record.directory).finished == [finished(whole.jobs[0])]
 
 
-@pytest.mark.parametrize("torn", [b'{"job": {"case": "case-1", "env', b"\0\0\0\0\0\0", b"{}", b"x" * 300])
+@pytest.mark.parametrize("torn", [b'{"job": {"case": "case-1", "env', b"\0\0\0\0\0\0", b"{}", b"x" * 5000])
 def test_a_torn_last_line_is_as_good_as_not_there(tmp_path: Path, whole: Run, torn: bytes) -> None:
     with Journal.create(tmp_path, whole) as record:
         record.append([finished(whole.jobs[0])])
@@ -78,6 +78,17 @@ def test_a_torn_last_line_is_as_good_as_not_there(tmp_path: Path, whole: Run, to
     with Journal.resume(tmp_path, whole.id) as record:
         record.append([finished(whole.jobs[1])])
     assert [each.job.case for each in read(path.parent).finished] == ["case-0", "case-1"]
+
+
+def test_a_line_that_lacks_but_its_end_is_torn_too(tmp_path: Path, whole: Run) -> None:
+    """For whoever reads it and for whoever writes on alike."""
+    with Journal.create(tmp_path, whole) as record:
+        record.append([finished(whole.jobs[0]), finished(whole.jobs[1])])
+    path = tmp_path / "runs" / whole.id / journal.JOURNAL
+    path.write_bytes(path.read_bytes()[:-1])
+    with Journal.resume(tmp_path, whole.id) as record:
+        assert [each.job.case for each in record.run.finished] == ["case-0"]
+    assert [each.job.case for each in read(path.parent).finished] == ["case-0"]
 
 
 def test_a_journal_that_is_one_torn_line_is_empty(tmp_path: Path, whole: Run) -> None:
