@@ -8,7 +8,7 @@ from runner.corpus.model import End, Finished, Run
 from runner.evidence import Variant
 from runner.report.run.changes import judged
 
-MOST_ROWS = 400
+MOST_ROWS = 200
 """More cases than that are no picture any more."""
 
 
