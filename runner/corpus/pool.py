@@ -145,7 +145,9 @@ class Pool:
         worker.start = None
 
     def _idle(self) -> _Worker | None:
-        return next((worker for worker in self._workers.values() if worker.start is None), None)
+        """One that lives: what ended while it had nothing to do is no loss to the next job."""
+        free = (worker for worker in self._workers.values() if worker.start is None)
+        return next((worker for worker in free if worker.process.poll() is None), None)
 
     def _free_name(self) -> str:
         taken = {worker.name for worker in self._workers.values()}

@@ -191,13 +191,13 @@ def test_an_idle_worker_that_dies_is_no_loss(pool: Pool) -> None:
     assert reason(pool)
 
 
-def test_a_worker_that_died_unseen_gives_the_next_job_back(pool: Pool) -> None:
+def test_a_worker_that_died_unseen_costs_the_next_job_no_attempt(pool: Pool) -> None:
     start(pool, job("a", "pid"))
     pid = int(reason(pool))
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: "gone" if is_gone(pid) else "")
     start(pool, job("b", "pid"))
-    assert isinstance(ends(pool)["b"], Gone)
+    assert isinstance(ends(pool)["b"], Ended)
 
 
 def test_where_no_process_can_be_started_the_job_is_given_back(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
