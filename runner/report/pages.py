@@ -1,8 +1,8 @@
 """Evidence on disk -> pages on disk. The only part of the reports that touches files."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 
 from filelock import FileLock
@@ -41,19 +41,13 @@ def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
     One process at a time does that, and it holds one case's evidence at a time.
     """
     with _alone(reports):
-        pages, rows = dict[str, str](), list[Evidence]()
-        paths = sorted(reports.glob("evidence/*/[!.]*.json"))
-        for _, of_case in groupby(paths, key=lambda path: path.parent):
-            runs = [load(path) for path in of_case]
-            pages |= {page_name(id_): case_page(of) for id_, of in _by_case(runs) if cases is None or id_ in cases}
-            rows += map(_without_trials, runs)
-        pages[INDEX] = index(rows, all_watched(reports))
-        return [write_whole(reports / name, text) for name, text in pages.items()]
-
-
-def _by_case(runs: list[Evidence]) -> list[tuple[str, list[Evidence]]]:
-    ids = sorted({run.case.id for run in runs})
-    return [(id_, [run for run in runs if run.case.id == id_]) for id_ in ids]
+        rows, paths = list[Evidence](), defaultdict[str, list[Path]](list)
+        for path in sorted(reports.glob("evidence/*/[!.]*.json")):
+            rows.append(_without_trials(load(path)))
+            paths[rows[-1].case.id].append(path)
+        wanted = [case for case in sorted(paths) if cases is None or case in cases]
+        written = [write_whole(reports / page_name(case), case_page(list(map(load, paths[case])))) for case in wanted]
+        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports)))]
 
 
 def _without_trials(run: Evidence) -> Evidence:

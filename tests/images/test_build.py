@@ -18,7 +18,19 @@ from runner.engines.docker_client import DockerClient
 from runner.errors import BuildError, EngineError, MachineError, UsageError
 from runner.images import build as images
 from runner.images.bases import BOOTSTRAPPED, Base, Pin, read_pin
-from runner.images.build import Stage, build_all, ensure, normalised, plan, progress, remove_unused, usage
+from runner.images.build import (
+    Stage,
+    absent,
+    build_all,
+    ensure,
+    normalised,
+    peak_bytes,
+    plan,
+    progress,
+    reference,
+    remove_unused,
+    usage,
+)
 from runner.images.settings import BuildSettings
 from tests.fake_docker import FakeDocker, Image, image
 
@@ -67,6 +79,35 @@ def on_engine(stage: Stage, *, created: int = 1) -> Image:
     return image(
         stage.reference, part=stage.part, created=created, image=stage.image, key=stage.key, base=stage.base.identity
     )
+
+
+# What a run of many cases asks beforehand
+
+
+def test_the_reference_of_today_is_that_of_the_plan_and_a_base_of_old_has_none() -> None:
+    for base in (pinned(), OTHER):
+        assert reference(ROOT, RECIPE, base.identity) == plan(ROOT, RECIPE, base).reference
+    assert reference(ROOT, RECIPE, "debian@sha256:1") is None
+    assert reference(ROOT, RECIPE, "") is None
+
+
+def test_what_is_absent_is_what_would_be_built() -> None:
+    there, other = plan(ROOT, RECIPE, pinned()), Recipe(image="cpu", lock=LOCK.replace("b==2", "b==3"))
+    gpu, newer = Recipe(image="cuda13", lock=LOCK), Recipe(image="cpu", lock=LOCK, python="3.12")
+    engine = FakeDocker([image(pinned().reference, part="base"), *map(on_engine, there.chain())])
+    assert absent(engine.client, ROOT, [RECIPE]) == ([], 0)
+    assert absent(engine.client, ROOT, [RECIPE, other, newer]) == ([other], 0)
+    found = absent(engine.client, ROOT, [other, gpu])
+    assert found.recipes == [other, gpu]
+    assert found.stages_bytes > 0  # CUDA's tools are not there either
+    twice = absent(engine.client, ROOT, [gpu, Recipe(image="cuda13", lock=other.lock)])
+    assert twice.stages_bytes == found.stages_bytes
+    assert absent(FakeDocker([]).client, ROOT, [RECIPE]).recipes == [RECIPE]
+
+
+def test_a_build_takes_more_than_its_wheels() -> None:
+    assert peak_bytes(RECIPE) > 2 * 10**9
+    assert peak_bytes(Recipe(image="cpu", lock="")) == 0
 
 
 # The key

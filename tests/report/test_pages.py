@@ -1,10 +1,13 @@
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock, Timeout
 
 from runner.errors import CasebookError
-from runner.evidence import evidence_path, load
-from runner.report import case_page, index, publish, render_all
+from runner.evidence import Evidence, evidence_path, load
+from runner.report import case_page, index, pages, publish, render, render_all
 from tests.report.example import CASE, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})
@@ -80,6 +83,48 @@ def test_new_evidence_is_safe_even_if_older_evidence_cannot_be_read(tmp_path: Pa
     with pytest.raises(CasebookError, match="other-case"):
         publish(tmp_path, evidence())
     assert load(evidence_path(tmp_path, evidence())) == evidence()
+
+
+def test_the_index_is_made_without_holding_all_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Evidence] = []
+
+    def kept(runs: Sequence[Evidence], *more: Any) -> str:
+        seen.extend(runs)
+        return index(runs, *more)
+
+    for run in (evidence(), simulated(), evidence(case=OTHER)):
+        publish(tmp_path, run)
+    before = files(tmp_path)
+    monkeypatch.setattr(pages, "index", kept)
+    render_all(tmp_path)
+    assert [run.trials for run in seen] == [[], [], []]
+    assert files(tmp_path) == before
+
+
+def test_pages_are_written_by_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the index of one run would be that of before the other."""
+    publish(tmp_path, evidence())
+    refused: list[Path] = []
+
+    def while_rendering(path: Path) -> Evidence:
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "runs" / ".pages.lock").acquire(timeout=0)
+        refused.append(path)
+        return load(path)
+
+    monkeypatch.setattr(pages, "load", while_rendering)
+    render_all(tmp_path)
+    assert refused
+
+
+def test_only_the_pages_that_are_asked_for_and_the_index_are_rendered(tmp_path: Path) -> None:
+    for run in (evidence(), evidence(case=OTHER)):
+        publish(tmp_path, run)
+    for page in tmp_path.glob("*.md"):
+        page.write_text("as it was")
+    assert [path.name for path in render(tmp_path, {"other-case"})] == ["other-case.md", "README.md"]
+    assert (tmp_path / "rwkv6-backward.md").read_text() == "as it was"
+    assert "rwkv6-backward" in (tmp_path / "README.md").read_text()
 
 
 def test_half_written_evidence_is_passed_over(tmp_path: Path) -> None:
