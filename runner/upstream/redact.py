@@ -39,9 +39,9 @@ class Redacted(NamedTuple):
     counts: Counter[str]
 
 
-_SENSITIVE = (
-    r"[A-Za-z0-9_.-]{0,40}(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|credentials?|private[_-]?key)"
-)
+_STRONG = r"secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
+_WHOSE = r"hf|hub|huggingface|auth|access|api|bearer|github|gh|gitlab|refresh|session|wandb|deploy|private"
+"""Whose tokens are secrets. Those of a text (bos_token, pad_token, image_token) are none."""
 _TOKENS = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}",
@@ -58,10 +58,11 @@ _TOKENS = (
 _TOKEN = re.compile("|".join(_TOKENS), re.DOTALL)
 _BEARER = re.compile(r"(?i)\b(bearer|basic|token)(\s+)(?=[A-Za-z0-9._~+/-]*[0-9])[A-Za-z0-9._~+/-]{12,}=*")
 _ASSIGNED = re.compile(
-    rf"""(?P<name>["']?(?<![\w.-]){_SENSITIVE}["']?)(?P<is>[ \t]{{0,9}}(?:=>?|:)[ \t]{{0,9}})"""
-    r"""(?P<value>"[^"\n]+"|'[^'\n]+'|[^\s"',;&()]{6,})""",
+    rf"""(?P<name>["']?(?<![\w.-])[\w.-]{{0,40}}?(?:(?P<strong>{_STRONG}|(?:{_WHOSE})[_-]?token)|token)["']?)"""
+    r"""(?P<is>[ \t]{0,9}(?:=>?|:)[ \t]{0,9})(?P<value>"[^"\n]+"|'[^'\n]+'|[^\s"',;&()\[\]]{6,}(?![^\s"',;&)\]]))""",
     re.IGNORECASE,
 )
+_NO_SECRET = re.compile(r"[\d.]+|None|null|true|false|\{.*|\$.*|os\..*|\[.*", re.IGNORECASE)
 _CREDENTIALS = re.compile(
     r"(?P<scheme>(?<![a-zA-Z0-9+.-])[a-zA-Z][a-zA-Z0-9+.-]{0,20}://)[^\s/@:'\"<>]{0,200}(?::[^\s@'\"<>]{0,400})?@"
 )
@@ -164,11 +165,18 @@ def _replaced(
 
 
 def _assigned(match: re.Match[str]) -> str:
-    value = match["value"].strip("\"'")
-    if value.startswith("[") or re.fullmatch(r"[\d.]+|None|null|True|False|true|false|\{.*|\$.*|os\..*", value):
-        return match[0]
     quote = match["value"][0] if match["value"][0] in "\"'" else ""
+    value = match["value"].strip("\"'")
+    if _NO_SECRET.fullmatch(value) or not _is_secret(match, value, quoted=bool(quote)):
+        return match[0]
     return f"{match['name']}{match['is']}{quote}{TOKEN}{quote}"
+
+
+def _is_secret(match: re.Match[str], value: str, *, quoted: bool) -> bool:
+    """In code what stands bare behind " = " is a name; and a token of unknown kind is a secret if it looks random."""
+    if not match["strong"]:
+        return bool(re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=.~-]{12,}", value.strip("<>")))
+    return quoted or not match["is"].startswith((" ", "\t")) or bool(re.search(r"\d", value))
 
 
 def _email(match: re.Match[str]) -> str:

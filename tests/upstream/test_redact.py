@@ -33,6 +33,10 @@ PLANTED = {
     "AWS_SECRET_ACCESS_KEY = 'wJalrXUtnFEMIK7MDENG/bPx'": "wJalrXUtnFEMIK7MDENG",
     '"api_key": "zzz-secret-zzz"': "zzz-secret-zzz",
     "password: hunter2hunter2": "hunter2hunter2",
+    'passphrase = "correct horse battery"': "horse",
+    "MY_SERVICE_TOKEN=abcdefgh12345678ijkl": "abcdefgh12345678ijkl",
+    "auth_token: 'zzzzzzzz'": "zzzzzzzz",
+    "WANDB_API_KEY=0123456789abcdef0123": "0123456789abcdef0123",
     "https://joe:s3cr3t@index.example.org/simple": "s3cr3t",
     "redis://:s3cr3tpw@cache:6379/0": "s3cr3tpw",
     "https://ghostuser@host.example.org/x": "ghostuser",
@@ -72,6 +76,14 @@ KEPT = [
     "00:12:34 elapsed",
     "GPU 00000000:00:06.0 fell off",
     "tokens=17",
+    'SPECIAL = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}',
+    "PreTrainedTokenizerFast(tokenizer_object=words, unk_token=WORDS[0], pad_token='<|endoftext|>')",
+    "tokenizer.pad_token = tokenizer.eos_token",
+    "image_token = 'IMG_CONTEXT'",
+    "eos_token: 151645, bos_token_id=151643",
+    "secret = config.secret_value",
+    "password = getpass.getpass()",
+    "api_key = os.environ['API_KEY']",
     "max_new_tokens: 20000",
     "tokenizer = AutoTokenizer",
     "token = None",
@@ -117,11 +129,12 @@ def test_it_is_said_what_went() -> None:
     assert done.counts == {"token": 2, "home path": 1}
 
 
-BESIDE = st.text(alphabet=" \n\t\"'<>(),;", min_size=1, max_size=3)
+BEFORE = st.text(alphabet=" \n\t\"'<>(),;", min_size=1, max_size=3)
+BEHIND = st.text(alphabet=" \n\t\"'<>),;", min_size=1, max_size=3)  # what a "(" follows is a function's name
 AROUND = st.text(max_size=60)
 
 
-@given(before=AROUND, left=BESIDE, planted=st.sampled_from(sorted(PLANTED)), right=BESIDE, after=AROUND)
+@given(before=AROUND, left=BEFORE, planted=st.sampled_from(sorted(PLANTED)), right=BEHIND, after=AROUND)
 def test_whatever_stands_around_a_secret_it_goes(before: str, left: str, planted: str, right: str, after: str) -> None:
     secret = PLANTED[planted]
     if secret in f"{before} {after}" or "\n" in planted:
