@@ -24,7 +24,7 @@ from runner.corpus.serve import NotingConsole, Work
 from runner.corpus.workers import Gpu
 from runner.devices import hardware
 from runner.engines import choose
-from runner.engines.scratch import scratch, usual_place
+from runner.engines.scratch import scratch, sweep, usual_place
 from runner.evidence import Record
 from runner.revision import describe
 
@@ -45,8 +45,14 @@ def own_revision() -> str:
     return describe(Path(__file__).parents[2])
 
 
+def _place() -> Path:
+    """Where cases that came along lie while they run. Raises MachineError."""
+    return usual_place() / "fleet"
+
+
 def attest() -> str:
-    """`Attested` as JSON. Runs on the node."""
+    """`Attested` as JSON. Runs on the node, and removes there what jobs left that were killed. Raises MachineError."""
+    sweep(_place())
     found = hardware.gpus()
     with tempfile.TemporaryDirectory() as nothing:
         engines = {engine.name.value: engine.version for engine in choose.reachable(Path(nothing))}
@@ -79,7 +85,7 @@ def work(
     job, settings = Job.model_validate_json(order[0]), Settings.model_validate_json(order[1])
     module, _, name = order[2].partition(":")
     run: Work = getattr(import_module(module), name)
-    with interruptible(), scratch(usual_place() / "fleet") as place:
+    with interruptible(), scratch(_place()) as place:
         root, reports = place / "checkout", place / "reports"
         for packed in (images, case):
             parcel.unpack(packed, root)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from runner.corpus.fleet_nodes import CAPABILITY_LABEL, Nodes, machine_of, told,
 from runner.corpus.model import End, Finished, Settings
 from runner.corpus.workers import Gpu, Start
 from runner.devices.hardware import HostGpu
+from runner.engines.scratch import scratch
 from runner.errors import EngineError, UsageError
 from runner.evidence import Evidence, Verdict
 from tests.corpus.pool_jobs import job
@@ -298,6 +300,18 @@ class TestInterruptible:
             assert signal.getsignal(signal.SIGINT) != before[0]
         assert (signal.getsignal(signal.SIGINT), threading.active_count()) == before
         assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_node_removes_what_a_killed_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = fleet_node._place()
+    program = "from runner.engines.owner import Owner; print(Owner.current(), end='')"
+    gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    with scratch(place) as running:
+        (place / "left").mkdir()
+        (place / "left.owner").write_text(gone)
+        fleet_node.attest()
+        assert sorted(path.name for path in place.iterdir()) == sorted([running.name, f"{running.name}.owner"])
 
 
 def test_the_runner_of_a_node_is_the_one_that_is_there() -> None:
