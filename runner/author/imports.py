@@ -131,12 +131,14 @@ def ask(python: Path, modules: Iterable[str]) -> dict[str, Any]:
         raise UsageError(f"{python} does not tell what it has installed; name another with --python") from None
 
 
-def required(found: Imports, beside: Sequence[str], header: Sequence[str], told: Mapping[str, Any]) -> Requirements:
+def required(
+    found: Imports, beside: Sequence[str], header: Sequence[str], told: Mapping[str, Any], given: Iterable[str] = ()
+) -> Requirements:
     """What `ask` told, as requirements. `header` are those of the script's own PEP 723 header, which come first.
 
-    `beside` are the names of the modules that lie next to the script.
+    `beside` are the names of the modules that lie next to the script; `given` are packages to be left out.
     """
-    guess = _Guess(told, beside)
+    guess = _Guess(told, beside, given)
     for requirement in header:
         guess.take_declared(requirement)
     for module in found.needed:
@@ -148,13 +150,13 @@ def required(found: Imports, beside: Sequence[str], header: Sequence[str], told:
 
 
 class _Guess:
-    def __init__(self, told: Mapping[str, Any], beside: Sequence[str]) -> None:
+    def __init__(self, told: Mapping[str, Any], beside: Sequence[str], given: Iterable[str]) -> None:
         self._modules = told.get("modules", {})
         self.installed: dict[str, str] = {
             canonicalize_name(name): version for name, version in told.get("versions", {}).items()
         }
         self._standard = {*told.get("standard", ()), *sys.stdlib_module_names, "__future__"}
-        self._beside = set(beside)
+        self._beside, self._given = set(beside), set(given)
         self._seen: set[str] = set()
         self.pins: dict[str, str] = {}
         self.blanks: list[str] = []
@@ -167,6 +169,8 @@ class _Guess:
             self.blanks.append(f"{requirement!r} in the script's header is no requirement; write NAME==VERSION")
             return
         name = canonicalize_name(parsed.name)
+        if name in self._given:
+            return
         try:
             self.pins[name] = pin(requirement)
         except ValueError:
@@ -174,7 +178,7 @@ class _Guess:
 
     def take(self, module: str, *, needed: bool) -> None:
         top = module.split(".", maxsplit=1)[0]
-        if top in self._standard or top in self._seen:
+        if top in self._standard or top in self._seen or canonicalize_name(top) in self._given:
             return
         givers = self._modules.get(module, [])
         if len(givers) != 1 or canonicalize_name(givers[0]["name"]) == top:
@@ -200,7 +204,7 @@ class _Guess:
 
     def _pin_giver(self, giver: Mapping[str, Any]) -> None:
         name = canonicalize_name(giver["name"])
-        if name in self.pins:
+        if name in self.pins or name in self._given:
             return
         if giver["elsewhere"]:
             told = f"{giver['name']} {giver['version']} is {giver['elsewhere']} here; which release is it? Write "

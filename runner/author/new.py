@@ -5,16 +5,17 @@ import math
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
 from runner.author import link
 from runner.author.draft import EMPTY_SCRIPT, Draft, files, script
 from runner.author.imports import Requirements, active_python, ask, imports, relative, required
-from runner.author.propose import Proposal, proof, propose
+from runner.author.propose import proof, propose
 from runner.case import known_images
 from runner.check import MAX_SCRIPT_BYTES
 from runner.environment import lock_text, same_version, script_header
@@ -22,10 +23,16 @@ from runner.errors import UsageError
 from runner.evidence import Variant
 from runner.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
 
+if TYPE_CHECKING:
+    from runner.engines.base import Engine, TrialResult
+
 Say = Callable[[str], None]
 
 LONGEST_ID = 80
 LEAST_TIMEOUT_S = 120.0
+PYTHON = "3.11"
+"""What the images have."""
+_NOTHING = Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
 _CUDA_13_FROM = Version("2.11")
 """The first release of PyTorch whose packages on the index are those for CUDA 13."""
 
@@ -56,30 +63,13 @@ class Written:
 def new(root: Path, wanted: Wanted, say: Say) -> Written:
     """Write cases/<id>/, whole or not at all. Raises UsageError, and BuildError where a lock can't be made."""
     directory = _directory(root, wanted.id)
-    own = _own(wanted)
-    report = link.parse(wanted.issue) if wanted.issue else None
-    text = _source(wanted.source) if wanted.source else EMPTY_SCRIPT
-    python = _python(wanted) if wanted.source else None
-    notes: list[str] = []
-    told = _requirements(text, wanted.source, python, notes)
-    pins = [each for each in told.pinned if _name(each) not in {_name(each) for pins in own.values() for each in pins}]
-    gpus = _gpus(text, notes)
-    draft = Draft(
-        id=wanted.id,
-        script=text,
-        image=_image(gpus, [*pins, *own.get(Variant.REPRO, ())], known_images(root)),
-        gpus=gpus,
-        pins=pins,
-        unknown=[each for each in told.blanks if not any(_name(pin) in each for pins in own.values() for pin in pins)],
-        own=own,
-        report=report,
-    )
+    making = _Making(root, wanted, say)
+    draft, told = making.begun()
     locks: dict[str, str] = {}
-    notes += _on_releases(draft, told)
-    if wanted.source and wanted.trial and not (_others_installed(draft, told) and not wanted.engine):
-        draft, locks = _tried(root, wanted, draft, python, notes, say)
+    if wanted.source and wanted.trial:
+        draft, locks = making.tried(draft, told)
     _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
-    return Written(directory, notes)
+    return Written(directory, making.notes)
 
 
 def _directory(root: Path, name: str) -> Path:
@@ -134,26 +124,23 @@ def _python(wanted: Wanted) -> Path | None:
     return python
 
 
-def _requirements(text: str, source: Path | None, python: Path | None, notes: list[str]) -> Requirements:
-    if source is None:
-        return Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
+def _requirements(text: str, source: Path, python: Path | None, given: Iterable[str]) -> Requirements:
+    """`given` are the packages, by name, whose versions are known otherwise."""
     with warnings.catch_warnings(action="ignore"):
         tree = ast.parse(text)
     found = imports(tree)
-    beside = _beside(source)
-    if relative(tree):
-        notes.append("the script imports relatively (from . import ...), and a case's script stands alone")
-    declared = _declared(text, source)
-    if not python:
-        notes.append("no Python is active, so nothing could be asked for installed versions; name one with --python")
     told = ask(python, [*found.needed, *found.optional]) if python else {}
-    result = required(found, beside, declared, told)
-    notes += result.notes
-    if result.python and result.python != "3.11":
-        notes.append(
-            f"versions are those of Python {result.python} here; the case asks for 3.11, which the images have"
-        )
-    return result
+    result = required(found, _beside(source), _declared(text, source), told, given)
+    return replace(result, notes=[*result.notes, *_oddities(tree, result, python)])
+
+
+def _oddities(tree: ast.Module, told: Requirements, python: Path | None) -> Iterator[str]:
+    if relative(tree):
+        yield "the script imports relatively (from . import ...), and a case's script stands alone"
+    if not python:
+        yield "no Python is active, so nothing could be asked for installed versions; name one with --python"
+    if told.python and told.python != PYTHON:
+        yield f"versions are those of Python {told.python} here; the case asks for {PYTHON}, which the images have"
 
 
 def _beside(source: Path) -> list[str]:
@@ -175,16 +162,14 @@ def _name(requirement: str) -> str:
     return requirement.partition("==")[0].partition("[")[0]
 
 
-def _on_releases(draft: Draft, told: Requirements) -> list[str]:
-    """Advice where the script seems to run the package that the report is about, or another version than the buggy."""
-    if others := _others_installed(draft, told):
-        return [f"not tried, as what is installed here is {', '.join(others)}; --engine tries both versions"]
+def _on_releases(draft: Draft) -> list[str]:
+    """Advice where the script seems to run the very package that the report is about."""
     project = draft.report.project.rpartition("/")[2].lower() if draft.report else ""
     own = [each for each in draft.pins if _name(each) == project]
-    if own and not draft.release:
-        fixed = f"--fixed {project}==VERSION"
-        return [f"a release case, with the package itself in two versions, is begun with --buggy {own[0]} {fixed}"]
-    return []
+    if not own or draft.release:
+        return []
+    both = f"--buggy {own[0]} --fixed {project}==VERSION"
+    return [f"a release case, with the package itself in two versions, is begun with {both}"]
 
 
 def _others_installed(draft: Draft, told: Requirements) -> list[str]:
@@ -220,60 +205,92 @@ def _image(gpus: int, pins: Sequence[str], known: Sequence[str]) -> str:
     return chosen if chosen in known or not known else known[0]
 
 
-# The trial
+# What needs the checkout, the command line and a place for notes
 
 
-def _tried(  # noqa: PLR0917
-    root: Path, wanted: Wanted, draft: Draft, python: Path | None, notes: list[str], say: Say
-) -> tuple[Draft, dict[str, str]]:
-    """The draft with what a trial proposes, and the locks that were made for it."""
-    if wanted.engine:
-        return _tried_locked(root, wanted, draft, notes, say)
-    if python is None:
+@dataclass(frozen=True)
+class _Making:
+    root: Path
+    wanted: Wanted
+    say: Say
+    notes: list[str] = field(default_factory=list)
+
+    def begun(self) -> tuple[Draft, Requirements]:
+        """What can be told without a trial."""
+        wanted, own = self.wanted, _own(self.wanted)
+        text = _source(wanted.source) if wanted.source else EMPTY_SCRIPT
+        given = {_name(each) for pins in own.values() for each in pins}
+        told = _NOTHING if wanted.source is None else _requirements(text, wanted.source, _python(wanted), given)
+        gpus = _gpus(text, self.notes)
+        draft = Draft(
+            id=wanted.id,
+            script=text,
+            image=_image(gpus, [*told.pinned, *own.get(Variant.REPRO, ())], known_images(self.root)),
+            gpus=gpus,
+            pins=told.pinned,
+            unknown=told.blanks,
+            own=own,
+            report=link.parse(wanted.issue) if wanted.issue else None,
+        )
+        self.notes.extend([*told.notes, *_on_releases(draft)])
+        return draft, told
+
+    def tried(self, draft: Draft, told: Requirements) -> tuple[Draft, dict[str, str]]:
+        """The draft with what trials propose, and the locks that were made for them."""
+        if self.wanted.engine:
+            return self._tried_locked(draft)
+        python = _python(self.wanted)
+        if others := _others_installed(draft, told):
+            self.notes.append(f"not tried: {', '.join(others)} is installed here; --engine venv tries both versions")
+        elif python:
+            return self._tried_here(draft, python), {}
         return draft, {}
-    from runner.author import trial  # noqa: PLC0415 what runs trials takes its time to import
 
-    assert wanted.source
-    say(f"one trial of {wanted.source.name} with {python} ...")
-    text = script(draft, Variant.REPRO)
-    result = trial.in_active(python, Path("repro.py"), text, gpus=draft.gpus, timeout_s=wanted.timeout_s, note=say)
-    return _with(draft, propose(result, wanted.source.name), result.duration_s, notes), {}
+    def _tried_here(self, draft: Draft, python: Path) -> Draft:
+        from runner.author import trial  # noqa: PLC0415 what runs trials takes its time to import
 
+        assert self.wanted.source
+        name = self.wanted.source.name
+        self.say(f"one trial of {name} with {python} ...")
+        text, limit = script(draft, Variant.REPRO), self.wanted.timeout_s
+        result = trial.in_active(python, Path("repro.py"), text, gpus=draft.gpus, timeout_s=limit, note=self.say)
+        return self._with_failure(draft, result, name)
 
-def _tried_locked(root: Path, wanted: Wanted, draft: Draft, notes: list[str], say: Say) -> tuple[Draft, dict[str, str]]:
-    from runner.author import trial  # noqa: PLC0415
-    from runner.engines.base import Recipe  # noqa: PLC0415
-    from runner.engines.choose import choose  # noqa: PLC0415
+    def _tried_locked(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
+        from runner.engines.choose import choose  # noqa: PLC0415
 
-    if draft.unknown:
-        raise UsageError(f"nothing can be locked while a requirement is unknown: {draft.unknown[0]}")
-    locks: dict[str, str] = {}
-    names = {variant.value + ".py": script(draft, variant) for variant in Variant}
-    with choose(wanted.engine, root, say) as engine:
-        for variant in Variant if draft.release else (Variant.REPRO,):
-            lock = f"current.{variant}.txt" if draft.release else "current.txt"
-            say(f"locking {lock} ...")
-            locks[lock] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, say)
-            say(f"one trial of {variant} ({engine.version}) ...")
-            recipe = Recipe(image=draft.image, lock=locks[lock], python=draft.python)
-            name = f"{variant}.py"
-            scripts = {name: names[name]}
-            result = trial.in_locked(
-                engine, recipe, scripts, gpus=draft.gpus, timeout_s=wanted.timeout_s, note=lambda _: None
-            )
-            if variant is Variant.REPRO:
-                draft = _with(draft, propose(result, name), result.duration_s, notes)
-            else:
-                passed = proof(result, name)
-                notes += [f"fixed: {passed.seen}", *passed.remarks]
-                draft = replace(draft, proof=passed)
-    return draft, locks
+        if draft.unknown:
+            raise UsageError(f"nothing can be locked while a requirement is unknown: {draft.unknown[0]}")
+        locks: dict[str, str] = {}
+        with choose(self.wanted.engine, self.root, self.say) as engine:
+            for variant in Variant if draft.release else (Variant.REPRO,):
+                name = f"current.{variant}.txt" if draft.release else "current.txt"
+                self.say(f"locking {name} ...")
+                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, self.say)
+                result = self._trial(draft, variant, locks[name], engine)
+                add = self._with_failure if variant is Variant.REPRO else self._with_proof
+                draft = add(draft, result, f"{variant}.py")
+        return draft, locks
 
+    def _trial(self, draft: Draft, variant: Variant, lock: str, engine: "Engine") -> "TrialResult":
+        from runner.author import trial  # noqa: PLC0415
+        from runner.engines.base import Recipe  # noqa: PLC0415
 
-def _with(draft: Draft, proposal: Proposal, duration_s: float, notes: list[str]) -> Draft:
-    notes += [f"repro: {proposal.seen} ({duration_s:.1f} s)", *proposal.remarks]
-    enough = max(LEAST_TIMEOUT_S, math.ceil(duration_s * 4 / 60) * 60)
-    return replace(draft, proposal=proposal, timeout_s=enough)
+        self.say(f"one trial of {variant} ({engine.version}) ...")
+        recipe = Recipe(image=draft.image, lock=lock, python=draft.python)
+        scripts, limit = {f"{variant}.py": script(draft, variant)}, self.wanted.timeout_s
+        return trial.in_locked(engine, recipe, scripts, gpus=draft.gpus, timeout_s=limit, note=lambda _: None)
+
+    def _with_failure(self, draft: Draft, result: "TrialResult", name: str) -> Draft:
+        proposal = propose(result, name)
+        self.notes.extend([f"repro: {proposal.seen} ({result.duration_s:.1f} s)", *proposal.remarks])
+        enough = max(LEAST_TIMEOUT_S, math.ceil(result.duration_s * 4 / 60) * 60)
+        return replace(draft, proposal=proposal, timeout_s=enough)
+
+    def _with_proof(self, draft: Draft, result: "TrialResult", name: str) -> Draft:
+        passed = proof(result, name)
+        self.notes.extend([f"fixed: {passed.seen} ({result.duration_s:.1f} s)", *passed.remarks])
+        return replace(draft, proof=passed)
 
 
 # Writing

@@ -98,6 +98,11 @@ class TestRequired:
         assert len(blanks) == 2
         assert blanks[1] == "gone is not installed here; write gone==VERSION"
 
+    def test_what_is_given_is_left_out(self) -> None:
+        source, header = "import numpy, yaml, gone", ["numpy>=2"]
+        found = required(told_of(source), (), header, TOLD, {"numpy", "pyyaml", "gone"})
+        assert (list(found.pinned), list(found.blanks)) == ([], [])
+
 
 def blank_of(module: str) -> str:
     return f"which package has the module {module}? It is not installed here; write NAME==VERSION"

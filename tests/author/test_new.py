@@ -100,7 +100,7 @@ class TestRelease:
 
     def test_another_version_than_the_buggy_one_is_not_tried(self, here: Path) -> None:
         directory, said = made(here, trial=True, buggy=["packaging==20.0"], fixed=["packaging==20.1"])
-        assert any(line.startswith("not tried, as what is installed here is packaging ") for line in said)
+        assert any(line.startswith("not tried: packaging ") for line in said)
         assert "rel_err" not in (directory / "case.yaml").read_text()
 
     def test_the_buggy_one_is_tried_where_it_is_installed(self, here: Path) -> None:
