@@ -70,6 +70,14 @@ def test_like_is_compared_with_like_across_a_fleet_whose_gpus_take_turns() -> No
     assert changes(night(3, finished(RWKV, SILENT, device=A100)), earlier) == []
 
 
+def test_the_latest_verdict_counts() -> None:
+    earlier = [night(1, finished(RWKV, SILENT)), night(2, finished(RWKV))]
+    found = only(night(3, finished(RWKV, SILENT)), *earlier)
+    assert (found.shift, found.since) == (Shift.NEWLY_FAILING, night(2).id)
+    moved = only(night(3, finished(RWKV, SILENT, device=A100)), *earlier)
+    assert (moved.shift, moved.since) == (Shift.ELSEWHERE, night(2).id)
+
+
 def test_a_night_in_which_a_machine_broke_hides_nothing() -> None:
     earlier = [night(1, finished(RWKV)), night(2, broke(RWKV))]
     found = only(night(3, finished(RWKV, SILENT)), *earlier)
