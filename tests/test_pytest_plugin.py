@@ -43,7 +43,8 @@ trials: 1
 
 @pytest.fixture
 def checkout(pytester: pytest.Pytester) -> Checkout:
-    """Two cases, of different kinds, on a machine without a GPU."""
+    """Two cases, of different kinds, on a machine without a GPU. The ini file makes it pytest's root."""
+    pytester.makeini("[pytest]")
     for image in ("cpu", "cuda13"):
         (pytester.path / "images" / image).mkdir(parents=True)
         (pytester.path / "images" / image / "Dockerfile").touch()
