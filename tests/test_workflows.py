@@ -14,7 +14,9 @@ import yaml
 from typer.main import get_command
 
 from runner import cli
+from runner.corpus import journal
 from runner.evidence import Verdict
+from tests.report.run.example import MASK, RWKV, finished, run
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".github"
@@ -183,3 +185,21 @@ def test_an_error_of_the_runner_is_no_verdict(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "::error::x ended with status 5, and skipped (14) was expected" in done.stdout
+
+
+def test_the_parts_become_one_run_with_its_reports(tmp_path: Path) -> None:
+    for name in ("cases", "images"):
+        (tmp_path / name).mkdir()
+    for number, done in enumerate((finished(RWKV), finished(MASK, Verdict.NOT_REPRODUCED))):
+        reports = tmp_path / "parts" / f"corpus-part-gpu-{number}"
+        part = run([done], night=number, host=f"box-{number}")
+        (reports / "runs" / part.id).mkdir(parents=True)
+        with journal.Journal.create(reports, part.model_copy(update={"finished": []})) as record:
+            record.append(part.finished)
+    text = script("workflows/corpus.yml", "One run of all parts")
+    done_ = bash(text, tmp_path, f'exec {sys.executable} -m runner "$@"', SELECTION="all", PYTHONPATH=str(ROOT))
+    assert done_.returncode == 0, done_.stderr
+    assert "**1 of 2 confirmed**, 1 not-reproduced" in (tmp_path / "summary").read_text()
+    assert "box-0 worker 1" in next((tmp_path / "reports" / "runs").glob("*/summary.json")).read_text()
+    assert (tmp_path / "junit.xml").read_text().count("<testcase") == 2
+    assert "### Casebook" in (tmp_path / "comment.md").read_text()
