@@ -266,7 +266,7 @@ class _Making:
             for variant in Variant if draft.release else (Variant.REPRO,):
                 name = f"current.{variant}.txt" if draft.release else "current.txt"
                 self.say(f"locking {name} ...")
-                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, self.say)
+                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, _quiet)
                 result = self._trial(draft, variant, locks[name], engine)
                 add = self._with_failure if variant is Variant.REPRO else self._with_proof
                 draft = add(draft, result, f"{variant}.py")
@@ -279,7 +279,7 @@ class _Making:
         self.say(f"one trial of {variant} ({engine.version}) ...")
         recipe = Recipe(image=draft.image, lock=lock, python=draft.python)
         scripts, limit = {f"{variant}.py": script(draft, variant)}, self.wanted.timeout_s
-        return trial.in_locked(engine, recipe, scripts, gpus=draft.gpus, timeout_s=limit, note=lambda _: None)
+        return trial.in_locked(engine, recipe, scripts, gpus=draft.gpus, timeout_s=limit, note=_quiet)
 
     def _with_failure(self, draft: Draft, result: "TrialResult", name: str) -> Draft:
         proposal = propose(result, name)
@@ -291,6 +291,10 @@ class _Making:
         passed = proof(result, name)
         self.notes.extend([f"fixed: {passed.seen} ({result.duration_s:.1f} s)", *passed.remarks])
         return replace(draft, proof=passed)
+
+
+def _quiet(_: str) -> None:
+    """What locking and preparing do in between, nobody has to know here."""
 
 
 # Writing
