@@ -19,7 +19,8 @@ def top_levels(distribution: metadata.Distribution) -> set[str]:
     if told:
         return set(told)
     names = {str(path).split("/")[0] for path in distribution.files or ()}
-    return {re.split(r"\.(?:py|so|pyd|cpython-|abi3)", name)[0] for name in names if not name.startswith((".", "_"))}
+    modules = {re.split(r"\.(?:py|so|pyd|cpython-|abi3)", name)[0] for name in names if not name.startswith((".", "_"))}
+    return modules or {distribution.metadata["Name"].replace("-", "_")}
 
 
 def holds(distribution: metadata.Distribution, module: str) -> bool:

@@ -128,9 +128,12 @@ class TestAsk:
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
             (info / "RECORD").write_text(f"{module}/__init__.py,,\n")
-        told = ask(tmp_path / "env" / "bin" / "python", ["alpha", "space.b", "yaml"])
+        bare = site / "Some_Thing-4.dist-info"
+        bare.mkdir()
+        (bare / "METADATA").write_text("Metadata-Version: 2.1\nName: Some-Thing\nVersion: 4\n")
+        told = ask(tmp_path / "env" / "bin" / "python", ["alpha", "space.b", "yaml", "Some_Thing"])
         found = {module: [each["name"] for each in givers] for module, givers in told["modules"].items()}
-        assert found == {"alpha": ["Alpha-One"], "space.b": ["ns-b"], "yaml": []}
+        assert found == {"alpha": ["Alpha-One"], "space.b": ["ns-b"], "yaml": [], "Some_Thing": ["Some-Thing"]}
 
     def test_what_is_no_python_is_one_line(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="does not tell what it has installed; name another with --python"):
