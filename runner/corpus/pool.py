@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from pickle import UnpicklingError
@@ -62,7 +62,8 @@ class _Worker:
 class Pool:
     """Processes of this machine. `log` is the directory for what they print; `work` what they run, as "module:name".
 
-    `machine` tells what to share out, and is asked again when a GPU may have been set aside.
+    `machine` tells what to share out, and is asked again when a GPU may have been set aside. Once a job found that the
+    machine can't go on, nothing is started until all others have ended: it may be one of them that fills the disk.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Pool:
         self._machine: Machine | None = None
         self._workers: dict[Connection, _Worker] = {}
         self._early: list[Event] = []
+        self._stopped = False
 
     def __enter__(self) -> Self:
         self._log.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,9 @@ class Pool:
     def machines(self) -> Sequence[Machine]:
         if self._machine is None:
             self._machine = self._look()
-        return [self._machine]
+        busy = sum(worker.start is not None for worker in self._workers.values())
+        self._stopped = self._stopped and busy > 0
+        return [replace(self._machine, cores=busy) if self._stopped else self._machine]
 
     def start(self, start: Start) -> str:
         name = self._free_name()
@@ -127,6 +131,7 @@ class Pool:
         if isinstance(message, str):
             return [Said(worker=worker.name, job=start.job, text=message)]
         self._released(worker)
+        self._stopped |= message.stops
         return [Ended(finished=message.model_copy(update={"worker": worker.name, "job": start.job}))]
 
     def _buried(self, worker: _Worker) -> list[Event]:

@@ -25,7 +25,7 @@ def settings(place: Path) -> Settings:
 
 
 def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> Finished:
-    """Does one of: sleep N, die, die-once, exit, raise, print, note, wait, stubborn, child, pid."""
+    """Does one of: sleep N, stops, die, die-once, exit, raise, print, note, wait, stubborn, child, pid."""
     begun = time.monotonic()
     reason = _do(*job.project.split(maxsplit=1), root=Path(settings.root), console=console) if job.project else ""
     reason = reason or ",".join(map(str, gpus))
@@ -34,6 +34,8 @@ def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> 
 
 def _do(verb: str, more: str = "", *, root: Path, console: Console) -> str:  # noqa: C901, PLR0912
     match verb:
+        case "stops":
+            return verb
         case "sleep":
             time.sleep(float(more))
         case "die":
@@ -55,7 +57,8 @@ def _do(verb: str, more: str = "", *, root: Path, console: Console) -> str:  # n
         case "wait":
             (root / f"{more}.started").write_text(str(os.getpid()))
             try:
-                time.sleep(600)
+                while not (root / f"{more}.go").exists():
+                    time.sleep(0.05)
             finally:
                 (root / f"{more}.cleaned").touch()
         case "stubborn":

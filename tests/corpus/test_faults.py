@@ -27,7 +27,7 @@ from runner.engines.docker_client import DockerClient, connect
 from runner.errors import INTERRUPTED, EngineError
 from runner.evidence import Evidence, Grade, Verdict
 from runner.images.build import ensure
-from tests.corpus.world import World, eventually, make_world
+from tests.corpus.world import REPRO, World, eventually, make_world
 from tests.engines.subjects import ROOT
 from tests.engines.test_docker import clear_up_after, started
 from tests.fakes import FIXED as FIXED_END
@@ -66,6 +66,21 @@ import tempfile
 with tempfile.TemporaryFile() as file:
     while True:
         file.write(bytes(2**20))
+"""
+HOLDS = """
+import os, time
+with open(os.environ["TMPDIR"] + "/large", "wb", buffering=0) as file:
+    while True:
+        try:
+            file.write(bytes(4096))
+        except OSError:
+            open({full!r}, "w").close()
+            time.sleep(0.005)
+"""
+AFTER = """
+import os, time
+while not os.path.exists({full!r}):
+    time.sleep(0.05)
 """
 KILLS_ITS_RUNNER = """
 import os, signal
@@ -195,11 +210,18 @@ def small_disk(place: Path) -> list[str]:
     return ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
 
 
-def test_a_script_that_fills_its_disk_ends_as_its_own_result_and_the_rest_goes_on(world: World) -> None:
+@pytest.fixture
+def small_world(world: World) -> World:
+    """With 64 MB for trials."""
     world.environment()
     world.prefix = small_disk(world.root / "tmp")
     if subprocess.run([*world.prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user may not mount a small disk")
+    return world
+
+
+def test_a_script_that_fills_its_disk_ends_as_its_own_result_and_the_rest_goes_on(small_world: World) -> None:
+    world = small_world
     world.write("a-fills", FILLS)
     world.write("b-good")
     status, said = world.run("--jobs", "1")
@@ -207,6 +229,22 @@ def test_a_script_that_fills_its_disk_ends_as_its_own_result_and_the_rest_goes_o
     assert world.ends()["b-good"].verdict is Verdict.CONFIRMED
     assert world.ends()["a-fills"].verdict is Verdict.INCONCLUSIVE
     assert {trial.infra for trial in evidence(world, "a-fills").trials} == {"the disk is full"}
+
+
+def test_a_script_that_keeps_the_disk_full_holds_the_others_up_and_does_not_end_the_run(small_world: World) -> None:
+    world, full = small_world, str(small_world.root / "full")
+    world.write("a-holds", HOLDS.format(full=full), timeout=10)
+    world.write("b-waits", AFTER.format(full=full) + REPRO)
+    for name in ("c-good", "d-good"):
+        world.write(name)
+    status, said = world.run("--jobs", "2")
+    assert status == SOME_NOT_CONFIRMED, said
+    ends = world.ends()
+    assert ends.pop("a-holds").verdict is Verdict.WRONG_FAILURE
+    assert {name: end.verdict for name, end in ends.items()} == dict.fromkeys(
+        ("b-waits", "c-good", "d-good"), Verdict.CONFIRMED
+    )
+    assert any("the disk is full" in lost.reason for end in ends.values() for lost in end.lost), said
 
 
 # --- the same in containers

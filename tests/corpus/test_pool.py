@@ -14,6 +14,7 @@ import pytest
 from runner.corpus import pool as pools
 from runner.corpus import serve
 from runner.corpus.model import Job
+from runner.corpus.order import choose
 from runner.corpus.pool import Pool, local_machine
 from runner.corpus.workers import Ended, Event, Gone, Gpu, Machine, Said, Start
 from runner.devices import hardware
@@ -342,6 +343,21 @@ def test_the_machine_has_its_cores_and_its_gpus(monkeypatch: pytest.MonkeyPatch)
         Gpu(index=1, compute_capability="9.0", name="NVIDIA H200", aside="it broke"),
     )
     assert local_machine(7).cores == 7
+
+
+def test_after_a_job_that_found_the_disk_full_nothing_starts_until_the_others_have_ended(
+    pool: Pool, tmp_path: Path
+) -> None:
+    running = [Start(job=job("fills", "wait fills", cores=2), machine="box")]
+    pool.start(running[0])
+    appears(tmp_path / "fills.started")
+    start(pool, job("a", "stops"))
+    ends(pool)
+    assert choose([job("b")], running, pool.machines) == []
+    (tmp_path / "fills.go").touch()
+    ends(pool)
+    assert choose([job("b")], [], pool.machines)
+    assert list(pool.machines) == [BOX]
 
 
 def test_a_gpu_that_a_job_had_set_aside_is_seen_after_it(tmp_path: Path) -> None:
