@@ -348,7 +348,7 @@ def test_the_machine_has_its_cores_and_its_gpus(monkeypatch: pytest.MonkeyPatch)
 def test_after_a_job_that_found_the_disk_full_nothing_starts_until_the_others_have_ended(
     pool: Pool, tmp_path: Path
 ) -> None:
-    running = [Start(job=job("fills", "wait fills", cores=2), machine="box")]
+    running = [Start(job=job("fills", "wait fills"), machine="box")]
     pool.start(running[0])
     appears(tmp_path / "fills.started")
     start(pool, job("a", "stops"))
