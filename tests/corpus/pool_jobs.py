@@ -28,8 +28,14 @@ def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> 
     """Does one of: sleep N, stops, die, die-once, exit, raise, print, note, wait, stubborn, child, pid."""
     begun = time.monotonic()
     reason = _do(*job.project.split(maxsplit=1), root=Path(settings.root), console=console) if job.project else ""
-    reason = reason or ",".join(map(str, gpus))
-    return Finished(job=job, end=End.RAN, reason=reason, started=datetime.now(UTC), duration_s=time.monotonic() - begun)
+    return Finished(
+        job=job,
+        end=End.RAN,
+        reason=reason or ",".join(map(str, gpus)),
+        stops=reason == "stops",
+        started=datetime.now(UTC),
+        duration_s=time.monotonic() - begun,
+    )
 
 
 def _do(verb: str, more: str = "", *, root: Path, console: Console) -> str:  # noqa: C901, PLR0912
