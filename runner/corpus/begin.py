@@ -17,7 +17,8 @@ from runner.corpus.workers import Gpu, Machine
 from runner.devices import hardware
 from runner.engines import choose as choosing
 from runner.engines.base import Engine, EngineName, Recipe
-from runner.errors import CasebookError, MachineError
+from runner.engines.uv import disk_is_full
+from runner.errors import CasebookError, MachineError, UsageError
 from runner.manifest.model import EnvironmentSpec
 from runner.plan import why_not
 from runner.revision import describe
@@ -93,7 +94,7 @@ def begin(wish: Wish, machines: Sequence[Machine], engine: Engine | None, say: S
         return None
     room = _room(settings, needed, engine, say)
     run = Run(
-        id=journal.new_id(reports, now),
+        id=_new_id(reports, now),
         started=now,
         host=socket.gethostname(),
         runner=describe(Path(__file__).parents[2]),
@@ -110,6 +111,15 @@ def begin(wish: Wish, machines: Sequence[Machine], engine: Engine | None, say: S
         record.close()
         raise
     return Begun(record, room.ready)
+
+
+def _new_id(reports: Path, now: datetime) -> str:
+    try:
+        return journal.new_id(reports, now)
+    except OSError as error:
+        if disk_is_full(error):
+            raise
+        raise UsageError(f"--reports {reports}: nothing can be written there: {error.strerror}") from None
 
 
 def cant(machines: Sequence[Machine], engine: Engine | None, gpus: Sequence[int] | None) -> Cant:

@@ -12,7 +12,7 @@ from runner.corpus.select import Selection
 from runner.corpus.workers import Gpu, Machine
 from runner.devices import hardware
 from runner.engines.venv import VenvEngine
-from runner.errors import MachineError
+from runner.errors import MachineError, UsageError
 from runner.evidence import GpuAccess, Grade
 from runner.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
@@ -152,6 +152,12 @@ def test_a_disk_that_will_not_do_leaves_no_record(bench: Bench) -> None:
     with pytest.raises(MachineError, match="the disk is too small for this run"):
         bench.begin()
     assert journal.ids(bench.root / "reports") == []
+
+
+def test_reports_that_can_not_be_written_are_one_line(bench: Bench) -> None:
+    (bench.root / "reports").write_text("a file")
+    with pytest.raises(UsageError, match=r"--reports .*/reports: nothing can be written there: Not a directory"):
+        bench.begin()
 
 
 def test_a_run_that_goes_on_needs_room_for_the_rest_alone(bench: Bench) -> None:
