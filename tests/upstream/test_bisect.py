@@ -15,12 +15,14 @@ from runner.devices import hardware
 from runner.engines import choose as choosing
 from runner.engines.base import Note, Prepared, Recipe, TrialRequest, TrialResult
 from runner.errors import BuildError
+from runner.evidence import GpuAccess
 from runner.upstream import site as places
 from runner.upstream import versions
 from runner.upstream.record import Bisection, bisections
 from runner.upstream.versions import Releases, parse
 from tests.conftest import Checkout
 from tests.fakes import LOCK, REPRO, FakeEngine
+from tests.test_run import H200
 
 PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
 NUMPYS = ("1.24.0", "1.24.1", "1.25.0", "1.25.1", "1.25.2", "1.26.0", "1.26.4")
@@ -34,6 +36,11 @@ def index(package: str) -> Releases:
     files: list[dict[str, object]] = [{"filename": f"{package}-{each}-py3-none-any.whl"} for each in (*NUMPYS, PRE)]
     files.append({"filename": f"{package}-{YANKED}-py3-none-any.whl", "yanked": "a bug of its own"})
     files.append({"filename": f"{package}-{LATER}-py3-none-any.whl", "requires-python": ">=3.12"})
+    return parse(package, versions.JSON, json.dumps({"files": files}).encode())
+
+
+def _of(package: str, *numbers: str) -> Releases:
+    files = [{"filename": f"{package}-{each}-py3-none-any.whl"} for each in numbers]
     return parse(package, versions.JSON, json.dumps({"files": files}).encode())
 
 
@@ -297,6 +304,37 @@ class TestStopped:
         (here / "reports" / "bisect" / "tiny.numpy.unfinished.json").write_text("{}")
         status, said = casebook(*ASKED, *ENDS, "--resume")
         assert (status, "can't be read as a bisection: question: Field required" in said) == (1, True)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_gpu_is_held_while_trials_run_and_not_while_something_is_installed(
+    monkeypatch: pytest.MonkeyPatch, engine: Versioned
+) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def lock(gpus: Sequence[int], _wait: Note, *, shared: bool) -> Iterator[None]:
+        told.append(f"hold {list(gpus)}")
+        yield
+        told.append("let go")
+
+    prepare = engine.prepare
+
+    def prepared(recipe: Recipe, note: Note) -> Prepared:
+        told.append("install")
+        return prepare(recipe, note)
+
+    monkeypatch.setattr(hardware, "gpus", lambda: [H200])
+    monkeypatch.setattr(hardware, "lock_gpus", lock)
+    monkeypatch.setattr(engine, "gpu_access", lambda: GpuAccess(mode="direct"))
+    monkeypatch.setattr(engine, "prepare", prepared)
+    engine.bad = ["2.2.6"]
+    monkeypatch.setattr("runner.upstream.bisect.run.released", lambda package: _of(package, "2.2.5", "2.2.6"))
+    engine.before_trial = lambda request: told.append(f"trial on {list(request.gpus)}")
+    status, said = casebook(*ASKED, "--environment", "current", "--good", "2.2.5", "--bad", "2.2.6")
+    assert status == 0, said
+    assert list(dict.fromkeys(told)) == ["install", "hold [0]", "trial on [0]", "let go"]
+    assert [line for line in told if "trial" not in line] == ["install", "hold [0]", "let go"] * 2
 
 
 class TestThrownAway:

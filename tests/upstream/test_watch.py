@@ -39,12 +39,14 @@ class World(FakeEngine):
         self.fixed: Callable[[str], TrialResult] = lambda _version: FIXED
         self.broken: dict[str, str] = {}
         self.ran: list[str] = []
+        self.previous: list[str] = []
 
     def index(self, package: str) -> Releases:
         files = [{"filename": f"{package}-{version}-py3-none-any.whl"} for version in self.released]
         return parse(package, versions.JSON, json.dumps({"files": files}).encode())
 
-    def lock(self, requirements: Sequence[str], _python: str, _previous: str = "", *, anywhere: bool = False) -> str:
+    def lock(self, requirements: Sequence[str], _python: str, previous: str = "", *, anywhere: bool = False) -> str:
+        self.previous.append(previous)
         pinned = (each if "==" in each else f"{each}=={self.released[-1]}" for each in requirements)
         return "".join(f"{each} \\\n    --hash=sha256:{'0' * 64}\n" for each in pinned)
 
@@ -138,6 +140,14 @@ class TestStates:
         status, said = casebook(*WATCH)
         assert (status, "connection refused" in said) == (5, True)
         assert not Path("reports/watch").exists()
+
+
+def test_a_lock_holds_nothing_back_that_is_to_be_newest(world: World) -> None:
+    casebook(*WATCH)
+    assert set(world.previous) == {""}
+    world.previous.clear()
+    casebook("bisect", "tiny", "--package", "numpy", "--bad", "1.26.4", "--fixed-in", "1.27.0")
+    assert set(world.previous) == {LOCK}
 
 
 class TestChange:
