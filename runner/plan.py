@@ -65,7 +65,7 @@ class Plan:
         return Watch.from_second(hang.after, gpus=bool(self.gpus)) if hang else None
 
     def request(self, variant: Variant, files: Mapping[str, bytes]) -> TrialRequest:
-        """What an engine is asked for one ordinary trial; `files` are the case's, as `runner.record.payload` has them."""
+        """What an engine is asked for one ordinary trial; `files` are the case's, from `runner.record.payload`."""
         return TrialRequest(
             files=files,
             arguments=[f"{variant.value}.py"],
