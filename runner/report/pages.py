@@ -12,6 +12,7 @@ from runner.files import write_whole
 from runner.report.index import index
 from runner.report.markdown import case_page
 from runner.report.words import page_name
+from runner.upstream.record import finished
 from runner.upstream.watch.record import all_watched
 
 INDEX = "README.md"
@@ -32,7 +33,11 @@ def render_all(reports: Path) -> list[Path]:
 
     Raises CasebookError where evidence can't be read; then no page is written.
     """
-    return render(reports, None)
+    from runner.upstream.bisect.page import page  # noqa: PLC0415 which this package's templates render
+
+    pages = {path.with_suffix(".md"): page(found) for path, found in finished(reports).items()}
+    rendered = render(reports, None)
+    return [*(write_whole(path, text) for path, text in pages.items()), *rendered]
 
 
 def render(reports: Path, cases: Collection[str] | None) -> list[Path]:

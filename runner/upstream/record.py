@@ -166,6 +166,10 @@ def unfinished_path(reports: Path, case: str, package: str) -> Path:
 
 def bisections(reports: Path, case: str) -> Sequence[Bisection]:
     """All finished ones of a case that are about the failure and not about its wording. Raises CasebookError."""
-    paths = sorted((reports / "bisect").glob(f"{slug(case)}.*.json"))
-    found = [Bisection.read(path) for path in paths if not path.name.endswith(".unfinished.json")]
-    return [each for each in found if not each.question.of_wording]
+    return [each for each in finished(reports, slug(case)).values() if not each.question.of_wording]
+
+
+def finished(reports: Path, case: str = "*") -> dict[Path, Bisection]:
+    """All finished ones, with where they lie. Raises CasebookError."""
+    paths = sorted((reports / "bisect").glob(f"{case}.*.json"))
+    return {path: Bisection.read(path) for path in paths if not path.name.endswith(".unfinished.json")}

@@ -18,12 +18,14 @@ from runner.errors import BuildError
 from runner.evidence import GpuAccess
 from runner.upstream import site as places
 from runner.upstream import versions
-from runner.upstream.record import Bisection, bisections
+from runner.upstream.bisect.page import page
+from runner.upstream.record import Bisection, Call, bisections, record_path
 from runner.upstream.versions import Releases, parse
 from tests.conftest import Checkout
 from tests.fakes import LOCK, REPRO, FakeEngine
 from tests.test_run import H200
 
+ROOT = Path(__file__).parents[2]
 PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
 NUMPYS = ("1.24.0", "1.24.1", "1.25.0", "1.25.1", "1.25.2", "1.26.0", "1.26.4")
 YANKED = "1.25.9"
@@ -129,6 +131,15 @@ class TestFound:
         assert f"- {YANKED}: yanked: a bug of its own" in page
         assert "--good 1.24.0 --bad 1.26.4 --environment interpreter --engine venv" in page
         assert not list((here / "reports" / "bisect").glob("*unfinished*"))
+
+    def test_its_page_is_rendered_again_from_the_record(self, here: Path) -> None:
+        casebook(*ASKED, *ENDS)
+        page = here / "reports" / "bisect" / "tiny.numpy.md"
+        before = page.read_text()
+        page.unlink()
+        status, said = casebook("report")
+        assert (status, page.read_text()) == (0, before)
+        assert "wrote reports/bisect/tiny.numpy.md" in said
 
     def test_the_release_that_mended_it(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         on(monkeypatch, Versioned(bad=NUMPYS[:3]))
@@ -372,6 +383,20 @@ def test_requirements_with_a_package_replaced(
     requirements: list[str], changes: dict[str, str | None], wanted: list[str]
 ) -> None:
     assert places.changed(requirements, changes) == wanted
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "reports" / "bisect").glob("*.json")), ids=lambda path: path.stem)
+def test_each_record_that_is_committed_is_finished_and_has_its_page(path: Path) -> None:
+    found = Bisection.read(path)
+    assert found.first
+    assert page(found) == path.with_suffix(".md").read_text()
+
+
+def test_tritons_message_changed_with_3_5() -> None:
+    """Run over the real releases, of 200 MB each: too much to fetch in a test."""
+    found = Bisection.read(record_path(ROOT / "reports", "rwkv6-backward", "triton"))
+    assert found.first == ["3.5.0"]
+    assert found.calls["3.4.0"] is Call.GOOD
 
 
 @pytest.mark.parametrize(
