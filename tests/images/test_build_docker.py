@@ -214,7 +214,8 @@ def test_the_locked_package_works_for_a_user_that_is_not_root_on_a_read_only_roo
 def test_a_c_compiler_and_pythons_headers_are_there(client: DockerClient, probe: ImageFacts) -> None:
     script = (
         "cd /tmp && printf '#include <Python.h>\\nint main(void) { puts(PY_VERSION); }\\n' > a.c"
-        " && gcc $(python3-config --includes) -o a a.c && ./a && g++ --version | head -n 1 && ninja --version"
+        " && gcc $(python3-config --includes) -o a a.c && ./a && g++ --version | head -n 1"
+        " && ninja --version && openssl version"
     )
     assert run(client, probe.name, "sh", "-c", script).startswith("3.11.")
 
