@@ -24,7 +24,7 @@ PATHS = ("runner", "tests", "noxfile.py")
 
 def environment(session: nox.Session, extra: str = "") -> str:
     """The Python of an environment that sessions share; installed again only when pyproject.toml changes."""
-    home = ROOT / ".nox" / (f"runner-{extra}" if extra else "runner")
+    home = ROOT / ".nox" / "-".join(["runner", *filter(None, extra.split(","))])
     python = home / "bin" / "python"
     stamp = home / "installed"
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
@@ -76,7 +76,7 @@ for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
 @nox.session(venv_backend="none", default=False)
 def corpus(session: nox.Session) -> None:
     """Run all cases that can run here, or some (options after --); --resume goes on with a run that was killed."""
-    extra = "ray" if any(word.startswith("--fleet") for word in session.posargs) else ""
+    extra = "plots,ray" if any(word.startswith("--fleet") for word in session.posargs) else "plots"
     call(session, "runner", "corpus", *session.posargs, extra=extra, skip_on=SKIPPED)
 
 
