@@ -49,8 +49,9 @@ class _Run:
     def evidence(self) -> Evidence | Skipped:
         plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
         self.console.say(f"{plan.case.id} in environment {plan.environment} ({self.engine.version})")
+        environments = self._prepare()  # before the GPUs are held: building one takes minutes, and no GPU
         with self._device_locks():
-            places = self._prepare()
+            places = self._places(environments)
             prepared = time.monotonic()
             reason = plan.wanting(places[Variant.REPRO].attestation)
             if reason:
@@ -77,21 +78,25 @@ class _Run:
             return hardware.lock_gpus(self.plan.gpus, self.console.say, shared=self.plan.spec.share_gpu)
         return nullcontext()
 
-    def _prepare(self) -> dict[Variant, Place]:
-        """What each variant runs in: one place for both, unless a release case gives each its own lock."""
-        plan, places = self.plan, dict[Recipe, Place]()
-        result = {}
-        for variant in Variant:
-            wanted = recipe(plan.case, plan.environment, variant, plan.options.image)
-            if wanted not in places:
-                places[wanted] = self._place(wanted)
-            result[variant] = places[wanted]
-        return result
+    def _recipes(self) -> dict[Variant, Recipe]:
+        """One for both variants, unless a release case gives each its own lock."""
+        plan = self.plan
+        return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
 
-    def _place(self, wanted: Recipe) -> Place:
+    def _prepare(self) -> dict[Recipe, Prepared]:
+        return {wanted: self._prepared(wanted) for wanted in dict.fromkeys(self._recipes().values())}
+
+    def _prepared(self, wanted: Recipe) -> Prepared:
         with self.console.step(f"preparing {wanted.use_image or wanted.image}") as note:
-            prepared = self.engine.prepare(wanted, note)
-            seen = self._attest(prepared)
+            return self.engine.prepare(wanted, note)
+
+    def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, Place]:
+        """What each variant runs in, and what is really there."""
+        places = {wanted: self._place(wanted, prepared) for wanted, prepared in environments.items()}
+        return {variant: places[wanted] for variant, wanted in self._recipes().items()}
+
+    def _place(self, wanted: Recipe, prepared: Prepared) -> Place:
+        seen = self._attest(prepared)
         return Place(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
 
     def _attest(self, prepared: Prepared) -> Attestation:

@@ -1,5 +1,6 @@
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -168,6 +169,20 @@ class TestGpus:
         assert {tuple(request.gpus) for request in on.requests} == {(0,)}
         assert evidence.device == "NVIDIA H200"
         assert evidence.engine.gpu_access == GpuAccess(mode="direct")
+
+    def test_an_environment_is_built_before_its_gpu_is_held(
+        self, case: Case, on: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        built_before: list[int] = []
+
+        @contextmanager
+        def lock(*_: object, **__: object) -> Iterator[None]:
+            built_before.append(len(on.recipes))
+            yield
+
+        monkeypatch.setattr(hardware, "lock_gpus", lock)
+        go(case, on)
+        assert built_before == [1]
 
     def test_without_a_gpu_the_next_environment_is_taken(self, case: Case) -> None:
         assert go(case, engine()).environment.name == "interpreter"
