@@ -73,9 +73,7 @@ class SshServer:
 
     def hang_up(self) -> None:
         """End every connection there is, as a network that is gone would."""
-        for child in psutil.Process(self.process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
+        _hang_up(self.process)
 
     def take_key_away(self) -> None:
         (self.place / "authorized").write_text("")
@@ -99,9 +97,17 @@ def ssh_server(docker_host: str) -> Iterator[SshServer]:
         variables = os.environ | {"PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
         yield SshServer(server, f"ssh://{getpass.getuser()}@127.0.0.1:{port}", variables, place)
     finally:
+        _hang_up(server)
         server.terminate()
         server.wait()
         shutil.rmtree(place)
+
+
+def _hang_up(server: "subprocess.Popen[bytes]") -> None:
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(server.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
 
 
 def _free_port() -> int:
