@@ -97,7 +97,13 @@ def header(requirements: Sequence[str], python: str) -> str:
     one_line = f"# dependencies = {json.dumps(list(requirements))}\n"
     several = "".join(["# dependencies = [\n", *(f"#   {json.dumps(each)},\n" for each in requirements), "# ]\n"])
     listed = one_line if len(one_line) <= 120 else several
-    return f'# /// script\n# requires-python = "=={python}.*"\n{listed}# ///\n'
+    return f'# /// script\n# requires-python = "{_pythons(python)}"\n{listed}# ///\n'
+
+
+def _pythons(python: str) -> str:
+    """Besides this minor version the next, for those who run the script by itself."""
+    major, minor = map(int, python.split("."))
+    return f">={python},<{major}.{minor + 2}"
 
 
 def without_header(text: str) -> str:
@@ -197,7 +203,8 @@ def _expectation(variant: Variant, proposal: Proposal, expect: Mapping[str, Any]
     yield "  expect:"
     for key, value in expect.items():
         if isinstance(value, Mapping):
-            yield f"    {key}: {{{', '.join(f'{name}: {scalar(str(each))}' for name, each in value.items())}}}"
+            yield f"    {key}:"
+            yield from (f"      {name}: {scalar(str(each))}" for name, each in value.items())
         else:
             yield f"    {key}: {value if isinstance(value, int) else scalar(str(value))}"
 

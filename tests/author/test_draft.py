@@ -72,7 +72,7 @@ def test_headers_are_in_step_with_the_manifest(name: str, tmp_path: Path) -> Non
         found = script_header(script(DRAFTS[name], variant))
         assert found
         assert sorted(found.requirements) == sorted(case.requirements("current", variant))
-        assert found.requires_python == "==3.11.*"
+        assert found.requires_python == ">=3.11,<3.13"
 
 
 def test_what_was_seen_is_declared() -> None:
@@ -83,6 +83,12 @@ def test_what_was_seen_is_declared() -> None:
     assert data["timeout"] == "240s"
     told = [each.what for each in blanks(manifest(DRAFTS["with a trial"]))]
     assert "confirm, and remove this line. One trial showed: ValueError: it's off" in told
+
+
+def test_figures_stand_on_a_line_each() -> None:
+    lines = manifest(DRAFTS["a release"]).splitlines()
+    at = lines.index("      rows: '== 3'")
+    assert lines[at - 2 : at] == ["    figures:", "      rel_err: '< 1e-5'"]
 
 
 def test_a_release_case_gives_each_variant_its_version() -> None:

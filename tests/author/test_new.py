@@ -57,7 +57,7 @@ class TestWritten:
 
     def test_a_trial_is_proposed(self, here: Path) -> None:
         directory, said = made(here, trial=True)
-        assert "figures: {rel_err: '> 5e-02'}" in (directory / "case.yaml").read_text()
+        assert "    figures:\n      rel_err: '> 5e-02'\n" in (directory / "case.yaml").read_text()
         assert "rel_err: '< 1e-5'" in (directory / "case.yaml").read_text()
         assert any(line.startswith("repro: exit status 0") for line in said)
 
@@ -76,6 +76,12 @@ class TestWritten:
                 assert len(now) == len(left) - 1
                 left = now
         assert left == []
+
+    def test_check_has_nothing_else_to_say_but_for_locks(self, here: Path) -> None:
+        made(here, issue="o/n#1")
+        said = [line for line in casebook("check", "--static", "my-case")[1].splitlines() if line.startswith("cases/")]
+        assert said
+        assert [line for line in said if "still to do" not in line and "/locks/" not in line] == []
 
     def test_gpus_and_image_are_guessed(self, here: Path) -> None:
         (here / "bug.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")
