@@ -113,9 +113,7 @@ class Instruments:
         try:
             found.extend(self._probes(trials, [trial.instrument for trial in sanitized if trial.instrument]))
         except KeyboardInterrupt:
-            self.console.say(
-                "interrupted while probing: the verdict stands, without the probes still to come"
-            )
+            self.console.say("interrupted while probing: the verdict stands, without the probes still to come")
         return found
 
     def _probes(self, trials: Sequence[Trial], done: Sequence[Tool]) -> Iterator[Probe]:
