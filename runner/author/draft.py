@@ -56,6 +56,11 @@ class Draft:
     def release(self) -> bool:
         return bool(self.own)
 
+    @property
+    def environment(self) -> str:
+        """What the one environment is called: by what it is, where that is known."""
+        return "cpu" if self.image == "cpu" and not self.gpus and self.script != EMPTY_SCRIPT else "current"
+
 
 EMPTY_SCRIPT = f'''\
 """{blank("one line that says what fails, and when")}
@@ -185,7 +190,7 @@ def _upstream(draft: Draft) -> Iterator[str]:
 
 def _environment(draft: Draft) -> Iterator[str]:
     yield "environments:"
-    yield "  current:"
+    yield f"  {draft.environment}:"
     yield f"    image: {draft.image}"
     yield from (f"    # {blank(each)}" for each in draft.unknown)
     yield f"    requirements: {_flow(draft.pins)}"

@@ -264,7 +264,7 @@ class _Making:
         locks: dict[str, str] = {}
         with choose(self.wanted.engine, self.root, self.say) as engine:
             for variant in Variant if draft.release else (Variant.REPRO,):
-                name = f"current.{variant}.txt" if draft.release else "current.txt"
+                name = f"{draft.environment}.{variant}.txt" if draft.release else f"{draft.environment}.txt"
                 self.say(f"locking {name} ...")
                 locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, _quiet)
                 result = self._trial(draft, variant, locks[name], engine)

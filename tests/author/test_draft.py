@@ -71,7 +71,7 @@ def test_headers_are_in_step_with_the_manifest(name: str, tmp_path: Path) -> Non
     for variant in Variant:
         found = script_header(script(DRAFTS[name], variant))
         assert found
-        assert sorted(found.requirements) == sorted(case.requirements("current", variant))
+        assert sorted(found.requirements) == sorted(case.requirements(DRAFTS[name].environment, variant))
         assert found.requires_python == ">=3.11,<3.13"
 
 
@@ -83,6 +83,13 @@ def test_what_was_seen_is_declared() -> None:
     assert data["timeout"] == "240s"
     told = [each.what for each in blanks(manifest(DRAFTS["with a trial"]))]
     assert "confirm, and remove this line. One trial showed: ValueError: it's off" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "environment"), [("from a script", "cpu"), ("on a GPU", "current"), ("from nothing", "current")]
+)
+def test_an_environment_without_a_gpu_is_called_so(name: str, environment: str) -> None:
+    assert [*yaml.safe_load(manifest(DRAFTS[name]))["environments"]] == [environment]
 
 
 def test_figures_stand_on_a_line_each() -> None:

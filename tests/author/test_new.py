@@ -6,6 +6,7 @@ import pytest
 
 from runner.author import new as author
 from runner.author.new import Wanted, new
+from runner.check import check_all
 from runner.engines import choose as choosing
 from runner.errors import BuildError, CasebookError, UsageError
 from tests.conftest import Checkout
@@ -141,7 +142,8 @@ class TestRelease:
         assert "rel_err: '> 5e-02'" in text
         assert "rel_err: '< 1e-5'" in text
         assert [recipe.lock.splitlines()[0] for recipe in engine.recipes] == ["# packaging==24.0", "# packaging==24.1"]
-        assert {path.name for path in (directory / "locks").iterdir()} == {"current.repro.txt", "current.fixed.txt"}
+        assert {path.name for path in (directory / "locks").iterdir()} == {"cpu.repro.txt", "cpu.fixed.txt"}
+        assert not any("belongs to no environment" in each.what for each in check_all(here, ["my-case"]).problems)
 
 
 @pytest.mark.parametrize(
