@@ -403,7 +403,7 @@ def test_tritons_message_changed_with_3_5() -> None:
     ("words", "told"),
     [
         ("no wheel\n  fits (the whole log: /home/ann/.cache/casebook/logs/1.log)", "no wheel fits"),
-        ("it failed\nfull log: /root/log/build-cpu-1.log", "it failed"),
+        ("it failed\nfull log: /var/log/build-cpu-1.log", "it failed"),
         ("Failed to fetch: `https://files.example.org/a/b/x-1.whl`: 404", "Failed to fetch: `x-1.whl`: 404"),
         ("404 for url (https://me:token@index.example.org/simple/x/)", "404 for url (an address)"),
     ],
