@@ -83,18 +83,25 @@ def files(draft: Draft) -> dict[str, str]:
 
 
 def script(draft: Draft, variant: Variant) -> str:
-    """The script with the header that its variant's requirements ask for; in fixed.py, a blank for the fix."""
+    """The script with the header that its variant's requirements ask for; in fixed.py, blanks for what differs."""
     text = draft.script if draft.script.endswith("\n") else f"{draft.script}\n"
     text = _HEADER.sub("", text, count=1).lstrip("\n")
     first = _FIRST_LINES.match(text)
     above = first[0] if first else ""
     body = text[len(above) :].lstrip("\n")
-    todo = f"# {blank('put the fix here; nothing else may differ from repro.py')}\n"
     lines = header([*draft.pins, *draft.own.get(variant, ())], draft.python)
     if variant is Variant.FIXED and draft.script == EMPTY_SCRIPT:
         return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
-    needs_fix = variant is Variant.FIXED and not draft.release
-    return f"{above}{lines}{todo if needs_fix else ''}{body}"
+    todo = "".join(f"# {blank(each)}\n" for each in _to_differ(draft)) if variant is Variant.FIXED else ""
+    return f"{above}{lines}{todo}{body}"
+
+
+def _to_differ(draft: Draft) -> Iterator[str]:
+    """What fixed.py, written as repro.py is, has yet to differ in."""
+    if not draft.release:
+        yield "put the fix here; no other code may differ from repro.py"
+    if _documented(draft.script):
+        yield "the docstring is repro.py's: say what to look for with the fix"
 
 
 def header(requirements: Sequence[str], python: str) -> str:
@@ -157,12 +164,15 @@ def _title(draft: Draft) -> Iterator[str]:
 
 def _docstring(text: str) -> str:
     """The first line of the script's docstring, unless that is a blank."""
+    line = _documented(text).strip().partition("\n")[0].strip().rstrip(".")
+    return "" if MARK in line else line
+
+
+def _documented(text: str) -> str:
     try:
-        said = ast.get_docstring(ast.parse(text)) or ""
+        return ast.get_docstring(ast.parse(text)) or ""
     except (SyntaxError, ValueError, RecursionError):
         return ""
-    line = said.strip().partition("\n")[0].strip().rstrip(".")
-    return "" if MARK in line else line
 
 
 def _failure(draft: Draft) -> Iterator[str]:

@@ -1,4 +1,5 @@
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,17 @@ def test_every_draft_is_a_manifest_already(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", DRAFTS)
 def test_what_has_to_be_filled_in_is_marked(name: str) -> None:
     texts = files(DRAFTS[name])
-    for file in ("case.yaml", "README.md"):
+    for file in ("case.yaml", "README.md", "fixed.py"):
         assert list(blanks(texts[file]))
-    assert (MARK in texts["fixed.py"]) == (name != "a release")
+
+
+@pytest.mark.parametrize(("name", "fix"), [("a release", []), ("from a script", ["put the fix here"])])
+def test_the_docstring_of_fixed_py_is_marked(name: str, fix: list[str]) -> None:
+    marked = [each.what.partition(";")[0] for each in blanks(files(DRAFTS[name])["fixed.py"])]
+    assert marked == [*fix, "the docstring is repro.py's: say what to look for with the fix"]
+    assert MARK not in files(DRAFTS[name])["repro.py"]
+    bare = replace(DRAFTS[name], script="print('rel_err=0.5')\n")
+    assert [each.what.partition(";")[0] for each in blanks(files(bare)["fixed.py"])] == fix
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -107,7 +116,7 @@ def test_a_release_case_gives_each_variant_its_version() -> None:
     )
     assert data["repro"]["requirements"] == ["trl==0.13.0"]
     assert data["fixed"]["expect"]["figures"] == {"rel_err": "< 1e-5", "rows": "== 3"}
-    scripts = [script(DRAFTS["a release"], variant).partition('# ///\n"')[2] for variant in Variant]
+    scripts = [script(DRAFTS["a release"], variant).partition('\n"""')[2] for variant in Variant]
     assert scripts[0] == scripts[1]
 
 
