@@ -34,6 +34,26 @@ app = typer.Typer(
 )
 
 CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
+EngineOption = Annotated[
+    str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
+]
+EnvironmentOption = Annotated[
+    str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
+]
+GpuOption = Annotated[str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")]
+ProbesOption = Annotated[
+    bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
+]
+ReportsOption = Annotated[
+    Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
+]
+TimeoutOption = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
+]
+TrialsOption = Annotated[int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")]
+ZygoteOption = Annotated[
+    bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
+]
 
 
 def main() -> NoReturn:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner.cli.base import app, ends_in_one_line, root, shown
+from runner.cli.base import EngineOption, EnvironmentOption, ZygoteOption, app, ends_in_one_line, root, shown
 from runner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,15 +25,11 @@ def bisect(
     fixed_in: Annotated[
         str | None, typer.Option(metavar="VERSION", help="A newer release without it: which one mended it?")
     ] = None,
-    environment: Annotated[
-        str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
-    ] = None,
+    environment: EnvironmentOption = None,
     variant: Annotated[
         str, typer.Option(help="Whose script is run, and whose requirements: repro or fixed.")
     ] = "repro",
-    engine: Annotated[
-        str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
-    ] = None,
+    engine: EngineOption = None,
     others: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="PACKAGE==VERSION", help="Hold another package at this version all along."),
@@ -54,9 +50,7 @@ def bisect(
         typer.Option(min=0.0001, max=0.2, help="The risk of a wrong answer by quiet runs. Without it: the case's."),
     ] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Try pre-releases too.")] = False,
-    zygote: Annotated[
-        bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
-    ] = False,
+    zygote: ZygoteOption = False,
     resume: Annotated[
         bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
     ] = None,

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner.cli.base import EPILOG, app, ends_in_one_line, indices, root, seconds, shown
+from runner.cli.base import (
+    EPILOG,
+    GpuOption,
+    ProbesOption,
+    ReportsOption,
+    TimeoutOption,
+    TrialsOption,
+    app,
+    ends_in_one_line,
+    indices,
+    root,
+    seconds,
+    shown,
+)
 from runner.errors import CasebookError, UsageError
 
 if TYPE_CHECKING:
@@ -132,21 +145,13 @@ def bundle_run(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...|DIRECTORY", help="The bundle: archive, parts, or where they lie.")
     ],
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")
-    ] = None,
+    trials: TrialsOption = None,
+    timeout: TimeoutOption = None,
+    gpu: GpuOption = None,
     image: Annotated[
         str | None, typer.Option(help="Run in this image of the host's. Without it: in what the bundle says.")
     ] = None,
-    probes: Annotated[
-        bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
-    ] = True,
+    probes: ProbesOption = True,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to bring back. Without it: beside the bundle.")
     ] = None,
@@ -190,9 +195,7 @@ def _opened(files: Sequence[Path]) -> Path:
 @ends_in_one_line
 def bundle_join(
     file: Annotated[Path, typer.Argument(help="What bundle-run wrote on the host.")],
-    reports: Annotated[
-        Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
-    ] = None,
+    reports: ReportsOption = None,
 ) -> None:
     """Put evidence from a host without a network into the reports, and render its page and the index again."""
     from runner.case import find, known_images

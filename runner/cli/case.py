@@ -7,7 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner.cli.base import EPILOG, app, ends_in_one_line, indices, root, seconds, shown
+from runner.cli.base import (
+    EPILOG,
+    EngineOption,
+    EnvironmentOption,
+    GpuOption,
+    ProbesOption,
+    ReportsOption,
+    TimeoutOption,
+    TrialsOption,
+    ZygoteOption,
+    app,
+    ends_in_one_line,
+    indices,
+    root,
+    seconds,
+    shown,
+)
 from runner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,12 +37,8 @@ if TYPE_CHECKING:
 @ends_in_one_line
 def run_one(
     case: Annotated[str, typer.Argument(help="The case's id: the name of its directory in cases/.")],
-    engine: Annotated[
-        str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
-    ] = None,
-    environment: Annotated[
-        str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
-    ] = None,
+    engine: EngineOption = None,
+    environment: EnvironmentOption = None,
     image: Annotated[
         str | None,
         typer.Option(help="Run in this image as it stands (docker). What differs from the lock is listed."),
@@ -35,25 +47,13 @@ def run_one(
         list[Path] | None,
         typer.Option("--with", metavar="WHEEL", help="Put this wheel over what the case locks (docker); drift tells."),
     ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")
-    ] = None,
+    trials: TrialsOption = None,
+    timeout: TimeoutOption = None,
+    gpu: GpuOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave what the trials ran in, and say where it is.")] = False,
-    probes: Annotated[
-        bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
-    ] = True,
-    zygote: Annotated[
-        bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
-    ] = False,
-    reports: Annotated[
-        Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
-    ] = None,
+    probes: ProbesOption = True,
+    zygote: ZygoteOption = False,
+    reports: ReportsOption = None,
 ) -> None:
     """Run one case: does the bug reproduce here, and does the fix hold?
 

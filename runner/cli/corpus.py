@@ -4,12 +4,23 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from runner.cli.base import app, ends_in_one_line, indices, root, seconds
+from runner.cli.base import (
+    EngineOption,
+    ProbesOption,
+    ReportsOption,
+    TimeoutOption,
+    TrialsOption,
+    ZygoteOption,
+    app,
+    ends_in_one_line,
+    indices,
+    root,
+    seconds,
+)
 from runner.errors import UsageError
 
 EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
@@ -52,22 +63,12 @@ def run_many(
     gpu: Annotated[
         str | None, typer.Option(metavar="N[,N]", help="Use only these GPUs, by index. Without it: all.")
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
-    ] = None,
+    engine: EngineOption = None,
     image: Annotated[str | None, typer.Option(help="Run all in this image as it stands (docker).")] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials of each variant. Without it: as a case says.")
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as a case says.")
-    ] = None,
-    probes: Annotated[
-        bool, typer.Option("--probes/--no-probes", help="Whether to look at failures with instruments afterwards.")
-    ] = True,
-    zygote: Annotated[
-        bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
-    ] = False,
+    trials: TrialsOption = None,
+    timeout: TimeoutOption = None,
+    probes: ProbesOption = True,
+    zygote: ZygoteOption = False,
     max_age: Annotated[
         str,
         typer.Option(
@@ -75,9 +76,7 @@ def run_many(
             help="Reuse evidence that would be the same again and is younger than this: 12h, 7d; 0 runs all again.",
         ),
     ] = "7d",
-    reports: Annotated[
-        Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
-    ] = None,
+    reports: ReportsOption = None,
     resume: Annotated[
         bool,
         typer.Option(

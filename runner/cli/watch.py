@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runner.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
+from runner.cli.base import CaseIds, EngineOption, app, chosen_cases, ends_in_one_line, root, shown
 
 if TYPE_CHECKING:
     from runner.upstream.watch.run import Look
@@ -22,9 +22,7 @@ def watch(
     environment: Annotated[
         str | None, typer.Option(help="One of the environments. Without it: all that can run here.")
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
-    ] = None,
+    engine: EngineOption = None,
     bisect: Annotated[
         bool, typer.Option("--bisect", help="Find the first fixed release of what was fixed since (see bisect).")
     ] = False,

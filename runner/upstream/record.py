@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from packaging.version import Version
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from runner.errors import CasebookError
 from runner.evidence import Rate, Record, Variant, slug
-from runner.files import write_whole
+from runner.upstream.stored import Stored
 
 
 class Call(StrEnum):
@@ -80,7 +79,7 @@ class Step(Record):
         return self.shown + self.quiet + self.other
 
 
-class Bisection(Record):
+class Bisection(Stored):
     """A search through releases, finished or under way.
 
     `versions` are those that could be tried, the oldest first and both ends among them; `passed_over` says of the
@@ -88,6 +87,9 @@ class Bisection(Record):
     `first` has the releases one of which is the first bad one (or the first fixed one); empty while under way.
     `doubt` is the chance that it is none of them, because a version that was called good only kept quiet.
     """
+
+    what = "a bisection"
+    remedy = "remove the file, or bisect again"
 
     schema_version: Literal[1] = 1
     question: Question
@@ -132,22 +134,6 @@ class Bisection(Record):
             return None
         what = "first fixed release" if self.question.mended else "first bad release"
         return f"{what}: {self.first[0]}" if len(self.first) == 1 else f"{what} is one of: {', '.join(self.first)}"
-
-    def write(self, path: Path) -> None:
-        """Write as JSON, whole or not at all."""
-        write_whole(path, self.model_dump_json(indent=1) + "\n")
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Raises CasebookError with the file, what is wrong with it, and what to do."""
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-        raise CasebookError(f"{path}: can't be read as a bisection: {why}; remove the file, or bisect again") from None
 
 
 def in_order(versions: Iterable[str]) -> list[str]:

@@ -5,13 +5,12 @@ from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from runner.errors import CasebookError
 from runner.evidence import Record, slug
-from runner.files import write_whole
+from runner.upstream.stored import Stored
 
 
 class State(StrEnum):
@@ -66,8 +65,11 @@ class Change(NamedTuple):
     after: Sighting
 
 
-class Watched(Record):
+class Watched(Stored):
     """All sightings of a case by environment, the oldest first."""
+
+    what = "a record of watching"
+    remedy = "remove it, or mend it"
 
     schema_version: Literal[1] = 1
     case: str
@@ -91,22 +93,6 @@ class Watched(Record):
             for before, after in pairwise(sightings):
                 if changed(before, after):
                     yield Change(self.case, environment, before, after)
-
-    def write(self, path: Path) -> None:
-        """Write as JSON, whole or not at all."""
-        write_whole(path, self.model_dump_json(indent=1) + "\n")
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Raises CasebookError with the file, what is wrong with it, and what to do."""
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except ValidationError as error:
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-        raise CasebookError(f"{path}: can't be read as a record of watching: {why}; remove it, or mend it") from None
 
 
 def changed(before: Sighting, after: Sighting) -> bool:
