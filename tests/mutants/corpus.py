@@ -1,8 +1,10 @@
 """What is done to the cases of the corpus that can run here: text before or in the place of their scripts.
 
-Those that can: environments without a GPU whose lock is without torch, whose packages are 2.7 GB. The others are named.
+Those that can: environments without a GPU; those whose lock has torch, which is 2.7 GB, only with CASEBOOK_MUTANTS=all.
+The others are named.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +14,7 @@ from runner.evidence import Variant, Verdict
 from tests.mutants.mutations import FIX, MISSING, NO_SPACE, NOT, OPEN, WRONG
 
 ROOT = Path(__file__).resolve().parents[2]
+ALL = os.environ.get("CASEBOOK_MUTANTS") == "all"
 
 _FAILS_AT_THE_END = "import atexit, os\natexit.register(os._exit, 3)\n"
 _DIES = "import os\nos.kill(os.getpid(), 11)\n"
@@ -40,8 +43,8 @@ def subjects() -> tuple[list[Subject], list[str]]:
     for id_ in discover(ROOT):
         case = find(ROOT, id_, images)
         for name, spec in case.manifest.environments.items():
-            if spec.gpus == 0 and _has_torch(case, name):
-                left_out.append(f"{id_}, {name}: left out: its environment has torch, a download of 2.7 GB")
+            if spec.gpus == 0 and not ALL and _has_torch(case, name):
+                left_out.append(f"{id_}, {name}: left out without CASEBOOK_MUTANTS=all: its environment is 2.7 GB")
             elif spec.gpus == 0:
                 able.append(Subject(case, name))
     return able, left_out
