@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from runner.author import link
 from runner.author.draft import EMPTY_SCRIPT, Draft, files, script
 from runner.author.imports import Requirements, active_python, ask, imports, relative, required
-from runner.author.propose import proof, propose
+from runner.author.propose import proof, propose, told_by
 from runner.case import known_images
 from runner.check import MAX_SCRIPT_BYTES
 from runner.environment import lock_text, same_version, script_header
@@ -288,9 +288,9 @@ class _Making:
         return replace(draft, proposal=proposal, timeout_s=enough)
 
     def _with_proof(self, draft: Draft, result: "TrialResult", name: str) -> Draft:
-        passed = proof(result, name)
+        passed = proof(result, name, draft.proposal)
         self.notes.extend([f"fixed: {passed.seen} ({result.duration_s:.1f} s)", *passed.remarks])
-        return replace(draft, proof=passed)
+        return replace(draft, proposal=told_by(draft.proposal, passed), proof=passed)
 
 
 def _quiet(_: str) -> None:

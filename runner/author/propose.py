@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.author.blanks import MARK
@@ -13,6 +13,7 @@ from runner.errors import UsageError
 from runner.evidence import Observation
 from runner.judging import infra
 from runner.judging.expectation import ending, failed, observe, telling_line
+from runner.manifest.bounds import Bound
 from runner.manifest.model import Failure
 from runner.probes import stacks
 from runner.text import one_line, without_escapes
@@ -21,6 +22,8 @@ FIGURES = 12
 CLEAN = "< 1e-5"
 """What an error is proposed to be when nothing is wrong: float32 against a reference in float64."""
 SMALL = 1e-4
+EXACT = 1e15
+"""Whole numbers below are themselves as a float."""
 
 _COMPILING = re.compile(
     r"triton\.compiler|CompilationError|BackendCompilerFailed|InductorError|PTXASError|torch\._dynamo"
@@ -38,6 +41,7 @@ _ACCESS = {
 }
 _ERROR = re.compile(r"(?:^|[_.-])(?:err|error|diff|difference|delta|deviation|off_by)(?:$|[_.-])", re.IGNORECASE)
 _NON_FINITE = re.compile(r"(?:^|[_.-])(?:nans?|infs?|non_?finite|not_finite)(?:$|[_.-])", re.IGNORECASE)
+_MEASURE = re.compile(r"(?:^|[_.-])(?:over|ratio|factor|scale|mean|norm|loss)(?:$|[_.-])", re.IGNORECASE)
 _WANTS_INPUT = "asks for input, and a trial has none: put the values into the script"
 
 
@@ -45,7 +49,8 @@ _WANTS_INPUT = "asks for input, and a trial has none: put the values into the sc
 class Proposal:
     """What to write under `expect`, key by key: texts, or a mapping of figures to bounds; empty where nothing is known.
 
-    `remarks` are lines for the author, who is told what was seen as `seen`.
+    `remarks` are lines for the author, who is told what was seen as `seen`: how it ended, or the figures that tell,
+    which come from `figures`, all that was printed.
     """
 
     failure: Failure | None = None
@@ -53,6 +58,7 @@ class Proposal:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     seen: str = ""
     remarks: Sequence[str] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 def propose(result: TrialResult, name: str) -> Proposal:
@@ -64,30 +70,61 @@ def propose(result: TrialResult, name: str) -> Proposal:
     refuse(seen, result, name)
     if remark := _not_the_bug(seen, result):
         return Proposal(seen=one_line(ending(seen)), remarks=[remark])
-    repro = dict(_failure(seen)) | dict(_figures(seen))
+    repro = dict(_failure(seen)) | dict(_figures(seen, result))
     told = one_line(ending(seen), 160)
     if not repro:
         shown = f"{name} ended with {told}, and no figure that it printed can be bounded, so nothing shows the failure"
         return Proposal(seen=told, remarks=[f"{shown}: let it raise, or print a line name=value", *_remarks(seen)])
+    fixed = _clean(seen)
     return Proposal(
         failure=kind(seen, result),
         repro=repro,
-        fixed=_clean(seen),
-        seen=told,
+        fixed=fixed,
+        seen=told if failed(seen) else _listed(seen.figures, _wrong(seen.figures, fixed)) or told,
         remarks=list(_remarks(seen)),
+        figures=seen.figures,
     )
 
 
-def proof(result: TrialResult, name: str) -> Proposal:
-    """What one trial of the fixed variant gives to declare as the proof that its check ran and passed."""
+def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
+    """What one trial of the fixed variant gives to declare as the proof that its check ran and passed.
+
+    `failing` is what a trial of repro gave. A figure that both have in common gets the same bound.
+    """
     seen = observe(result)
     refuse(seen, result, name)
     told = one_line(ending(seen), 160)
     if failed(seen):
         return Proposal(seen=told, remarks=[f"{name} is to end with exit status 0, and ended otherwise: {told}"])
-    figures = dict(_figures(seen, fixed=True))
-    remarks = [] if figures else [f"{name} printed no figure, so nothing proves that its check ran"]
-    return Proposal(fixed=figures, seen=told, remarks=remarks)
+    fixed = _figures(seen, result, failing.repro.get("figures", {}))
+    remarks = [] if fixed else [f"{name} printed no figure, so nothing proves that its check ran"]
+    wrong = _wrong(failing.figures, fixed)
+    if fixed and not wrong and failing.repro.keys() == {"figures"}:
+        remarks.append(f"every figure that repro.py printed would do for {name} too, so nothing tells them apart")
+    return Proposal(fixed=fixed, seen=_listed(seen.figures, wrong) or told, remarks=remarks, figures=seen.figures)
+
+
+def told_by(failing: Proposal, passed: Proposal) -> Proposal:
+    """`failing`, where it was told by its figures, told by those alone that the fixed variant's bounds rule out."""
+    if failing.repro.keys() != {"figures"} or not passed.fixed:
+        return failing
+    return replace(failing, seen=_listed(failing.figures, _wrong(failing.figures, passed.fixed)))
+
+
+def _wrong(figures: Mapping[str, float], fixed: Mapping[str, Any]) -> list[str]:
+    """Names of the figures that fail what the fixed variant is held to."""
+    bounds = {name: Bound.parse(bound) for name, bound in fixed.get("figures", {}).items()}
+    return [
+        name
+        for name, value in figures.items()
+        if not math.isfinite(value) or (name in bounds and not bounds[name].holds(value))
+    ]
+
+
+def _listed(figures: Mapping[str, float], names: Sequence[str]) -> str:
+    """These figures on one line, or all of them where there are none of these."""
+    told = {name: figures[name] for name in names if name in figures} or figures
+    return one_line(", ".join(f"{name}={value:.6g}" for name, value in told.items()), 160)
 
 
 def refuse(seen: Observation, result: TrialResult, name: str) -> None:
@@ -166,34 +203,57 @@ def _hang(seen: Observation) -> dict[str, Any]:
     return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or MARK}}
 
 
-def _figures(seen: Observation, *, fixed: bool = False) -> dict[str, Any]:
-    bounds = {name: _bound(name, value, fixed=fixed) for name, value in [*seen.figures.items()][:FIGURES]}
-    told = {name: bound for name, bound in bounds.items() if bound}
+def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`failing` has the bounds of repro where these are the figures of a fixed variant."""
+    told: dict[str, str] = {}
+    printed = without_escapes(result.stdout)
+    for name, value in [*seen.figures.items()][:FIGURES]:
+        if _ERROR.search(name) and value >= 0:
+            bound = _error_bound(value, fixed=failing is not None)
+        elif failing and name in failing and Bound.parse(failing[name]).holds(value):
+            bound = failing[name]
+        else:
+            bound = _bound(value, counted=_is_count(name, printed))
+        if bound:
+            told[name] = bound
     return {"figures": told} if told else {}
 
 
-def _bound(name: str, value: float, *, fixed: bool) -> str | None:
-    """A bound that this value satisfies with room to spare; None where nothing is, as for NaN."""
-    if math.isnan(value) or math.isinf(value):
+def _error_bound(value: float, *, fixed: bool) -> str | None:
+    if math.isinf(value):
         return None
-    if _ERROR.search(name) and value >= 0:
-        if value < SMALL:
-            return CLEAN if value < 1e-6 else f"< {10 * value:.0e}"
-        return f"< {2 * value:.1g}" if fixed else f"> {value / 10:.0e}"
-    if value == int(value) and abs(value) < 1e15:
+    if value < SMALL:
+        return CLEAN if value < 1e-6 else f"< {10 * value:.0e}"
+    return f"< {2 * value:.1g}" if fixed else f"> {value / 10:.0e}"
+
+
+def _is_count(name: str, printed: str) -> bool:
+    """Whether this was printed as a whole number, and its name is not that of a measure: f"{1.0:g}" is 1 too."""
+    return not _MEASURE.search(name) and bool(re.search(rf"(?m)^{re.escape(name)}=[-+]?[0-9]+\r?$", printed))
+
+
+def _bound(value: float, *, counted: bool) -> str | None:
+    """A bound that this value satisfies, with room to spare unless it is exact; None where nothing is, as for NaN."""
+    if not math.isfinite(value):
+        return None
+    if value == 0 or (counted and abs(value) < EXACT):
         return f"== {int(value)}"
     room = abs(value) * 0.01
     return f"> {value - room:.4g}, < {value + room:.4g}"
 
 
 def _clean(seen: Observation) -> dict[str, Any]:
-    """What fixed.py would print, where that goes without saying: the same errors, and small."""
+    """What fixed.py would print, where that goes without saying: the same errors, and small.
+
+    Nothing where that tells no difference: the failure is in other figures then.
+    """
     if failed(seen) and seen.exception != "AssertionError":
         return {}
     errors = {name: CLEAN for name, value in seen.figures.items() if _ERROR.search(name) and not math.isnan(value)}
     counts = {name: "== 0" for name, value in seen.figures.items() if _NON_FINITE.search(name)}
-    both = errors | counts
-    return {"figures": both} if both else {}
+    both = {"figures": errors | counts}
+    told = failed(seen) or any(name in both["figures"] for name in _wrong(seen.figures, both))
+    return both if told and both["figures"] else {}
 
 
 def _remarks(seen: Observation) -> list[str]:

@@ -60,7 +60,8 @@ class TestWritten:
         directory, said = made(here, trial=True)
         assert "    figures:\n      rel_err: '> 5e-02'\n" in (directory / "case.yaml").read_text()
         assert "rel_err: '< 1e-5'" in (directory / "case.yaml").read_text()
-        assert any(line.startswith("repro: exit status 0") for line in said)
+        assert any(line.startswith("repro: rel_err=0.5 (") for line in said)
+        assert "\n    rel_err=0.5\n" in (directory / "README.md").read_text()
 
     def test_blanks_are_named_one_by_one_until_they_are_gone(self, here: Path) -> None:
         directory, _ = made(here, issue="o/n#1")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from runner.author.propose import proof, propose
+from runner.author.propose import proof, propose, told_by
 from runner.case import Expectation
 from runner.engines.base import TrialResult
 from runner.errors import UsageError
@@ -138,12 +138,80 @@ def test_what_is_not_the_bug_is_no_expectation(result: TrialResult) -> None:
     assert len(proposal.remarks) == 1
 
 
-def test_the_proof_is_in_the_figures_of_a_run_that_passed() -> None:
-    assert proof(ended("rel_err=3e-7\nrows=17\nslow_err=0.003\n"), "fixed.py").fixed == {
-        "figures": {"rel_err": "< 1e-5", "rows": "== 17", "slow_err": "< 0.006"}
-    }
-    assert proof(ended(raised="ValueError: no"), "fixed.py").fixed == {}
-    assert proof(ended("fine\n"), "fixed.py").fixed == {}
+RATIOS = ended("loss_over_ln2_8x1=1.0003\nloss_over_ln2_1x8=8.0\nranks_loaded=0\n")
+
+
+class TestProof:
+    def test_it_is_in_the_figures_of_a_run_that_passed(self) -> None:
+        failing = propose(SEEN["error figure"][0], "repro.py")
+        assert proof(ended("rel_err=3e-7\nrows=17\nslow_err=0.003\n"), "fixed.py", failing).fixed == {
+            "figures": {"rel_err": "< 1e-5", "rows": "== 17", "slow_err": "< 0.006"}
+        }
+        assert proof(ended(raised="ValueError: no"), "fixed.py", failing).fixed == {}
+        assert proof(ended("fine\n"), "fixed.py", failing).fixed == {}
+
+    def test_where_a_figure_differs_it_has_a_bound_of_its_own(self) -> None:
+        failing = propose(RATIOS, "repro.py")
+        passed = proof(ended("loss_over_ln2_8x1=0.9999\nloss_over_ln2_1x8=1.0\nranks_loaded=2\n"), "fixed.py", failing)
+        bounds = passed.fixed["figures"]
+        assert bounds["loss_over_ln2_8x1"] == failing.repro["figures"]["loss_over_ln2_8x1"] == "> 0.9903, < 1.01"
+        assert bounds["loss_over_ln2_1x8"] == "> 0.99, < 1.01"
+        assert bounds["ranks_loaded"] == "== 2"
+        assert passed.seen == "loss_over_ln2_1x8=1, ranks_loaded=2"
+        assert told_by(failing, passed).seen == "loss_over_ln2_1x8=8, ranks_loaded=0"
+        assert passed.remarks == []
+
+    def test_an_error_that_satisfies_repros_bound_gets_none_like_it(self) -> None:
+        passed = proof(ended("rel_err=0.1\n"), "fixed.py", propose(ended("rel_err=0.59\n"), "repro.py"))
+        assert passed.fixed == {"figures": {"rel_err": "< 0.2"}}
+
+    def test_figures_that_tell_nothing_apart_are_told_of(self) -> None:
+        failing = propose(RATIOS, "repro.py")
+        passed = proof(RATIOS, "fixed.py", failing)
+        told = "every figure that repro.py printed would do for fixed.py too, so nothing tells them apart"
+        assert passed.remarks == [told]
+        raised = propose(ended("rows=17\n", raised="ValueError: no"), "repro.py")
+        assert proof(ended("rows=17\n"), "fixed.py", raised).remarks == []
+        assert told_by(raised, proof(ended("rows=18\n"), "fixed.py", raised)).seen == "ValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("printed", "seen"),
+    [
+        ("rel_err=0.59\nfwd_rel_err=1e-7\nrows=17\n", "rel_err=0.59"),
+        ("ratio=8\nrows=17\n", "ratio=8, rows=17"),
+        ("loss=nan\nsteps=3\n", "loss=nan"),
+        ("nan_count=45056\nrows=17\n", "nan_count=45056"),
+    ],
+)
+def test_wrong_numbers_are_told_by_the_figures_that_fail(printed: str, seen: str) -> None:
+    assert propose(ended(printed), "x.py").seen == seen
+
+
+def test_what_ends_badly_is_told_by_its_end() -> None:
+    assert propose(SEEN["assertion"][0], "x.py").seen == "AssertionError: finished, but wrong"
+
+
+@pytest.mark.parametrize(
+    ("printed", "bound"),
+    [
+        ("rows=8", "== 8"),
+        ("rows=-8", "== -8"),
+        ("gain=8.0", "> 7.92, < 8.08"),
+        ("gain=-8.0", "> -8.08, < -7.92"),
+        ("grad_norm_over_exact=8", "> 7.92, < 8.08"),
+        ("gain=0.000", "== 0"),
+        ("\x1b[32mrows=8\x1b[0m", "== 8"),
+    ],
+)
+def test_counts_are_exact_and_other_figures_have_room(printed: str, bound: str) -> None:
+    assert [*propose(ended(f"{printed}\n"), "x.py").repro["figures"].values()] == [bound]
+
+
+def test_errors_that_are_small_already_are_no_proposal_for_the_fix() -> None:
+    assert propose(ended("fwd_rel_err=1e-7\nratio=8\n"), "x.py").fixed == {}
+    raised = ended("grad_err=0\n", raised="AssertionError: wrong")
+    assert propose(raised, "x.py").fixed == {"figures": {"grad_err": "< 1e-5"}}
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
