@@ -139,18 +139,11 @@ def _lines(draft: Draft) -> Iterator[str]:
     else:
         yield f"provenance: distilled  # {_CONFIRM}: distilled (your own minimal code), or release (two versions)"
     yield from _environment(draft)
-    for variant, proposal, expect in (
-        (Variant.REPRO, draft.proposal, draft.proposal.repro),
-        (
-            Variant.FIXED,
-            draft.proof if draft.proof.fixed else draft.proposal,
-            draft.proof.fixed or draft.proposal.fixed,
-        ),
-    ):
+    for variant, expectation in ((Variant.REPRO, _of_repro(draft)), (Variant.FIXED, _of_fixed(draft))):
         yield f"{variant}:"
         if draft.own.get(variant):
             yield f"  requirements: {_flow(draft.own[variant])}"
-        yield from _expectation(variant, proposal, expect)
+        yield from expectation
     yield f"timeout: {draft.timeout_s:.0f}s"
 
 
@@ -209,12 +202,30 @@ def _environment(draft: Draft) -> Iterator[str]:
         yield f"    # {blank('compute_capability: the range it fails on, as >=8.0; remove this line if that is any')}"
 
 
-def _expectation(variant: Variant, proposal: Proposal, expect: Mapping[str, Any]) -> Iterator[str]:
-    if not expect:
-        yield "  expect:"
-        yield f"    message: {scalar(_UNSEEN[variant])}"
-        return
-    yield f"  # {_CONFIRM}, and remove this line. {_BASIS[variant]}: {_printable(proposal.seen)}"
+def _of_repro(draft: Draft) -> Iterator[str]:
+    proposal = draft.proposal
+    if proposal.repro:
+        yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(proposal.seen)}"
+    what = "what shows the failure: exception, message, cuda_error, signal, hang or figures"
+    yield from _expectation(proposal.repro or {"message": blank(what)})
+
+
+def _of_fixed(draft: Draft) -> Iterator[str]:
+    """From the best that there is: a trial of it, a guess, the figures of repro."""
+    proven, guessed, figures = draft.proof.fixed, draft.proposal.fixed, draft.proposal.repro.get("figures")
+    if proven:
+        yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(draft.proof.seen)}"
+    elif guessed:
+        seen = _printable(draft.proposal.seen)
+        yield f"  # {_CONFIRM}, and remove this line. Not tried, but guessed after a trial of repro.py: {seen}"
+    elif figures:
+        what = "what proves that the check passed; these are repro.py's bounds: change those that the fix changes"
+        yield f"  # {blank(what)}"
+    what = "what proves that the check ran and passed: better figures with bounds than a message"
+    yield from _expectation(proven or guessed or ({"figures": figures} if figures else {"message": blank(what)}))
+
+
+def _expectation(expect: Mapping[str, Any]) -> Iterator[str]:
     yield "  expect:"
     for key, value in expect.items():
         if isinstance(value, Mapping):
@@ -222,13 +233,6 @@ def _expectation(variant: Variant, proposal: Proposal, expect: Mapping[str, Any]
             yield from (f"      {name}: {scalar(str(each))}" for name, each in value.items())
         else:
             yield f"    {key}: {value if isinstance(value, int) else scalar(str(value))}"
-
-
-_UNSEEN = {
-    Variant.REPRO: blank("what shows the failure: exception, message, cuda_error, signal, hang or figures"),
-    Variant.FIXED: blank("what proves that the check ran and passed: better figures with bounds than a message"),
-}
-_BASIS = {Variant.REPRO: "One trial showed", Variant.FIXED: "After a trial that showed"}
 
 
 def _flow(values: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -39,7 +40,7 @@ DRAFTS = {
         pins=["numpy==2.2.6"],
         own={Variant.REPRO: ["trl==0.13.0"], Variant.FIXED: ["trl==0.14.0"]},
         proposal=PROPOSAL,
-        proof=Proposal(fixed={"figures": {"rel_err": "< 1e-5", "rows": "== 3"}}, seen="exit status 0"),
+        proof=Proposal(fixed={"figures": {"rel_err": "< 1e-5", "rows": "== 3"}}, seen="rows=3"),
     ),
 }
 
@@ -105,6 +106,26 @@ def test_figures_stand_on_a_line_each() -> None:
     lines = manifest(DRAFTS["a release"]).splitlines()
     at = lines.index("      rows: '== 3'")
     assert lines[at - 2 : at] == ["    figures:", "      rel_err: '< 1e-5'"]
+
+
+def fixed_of(draft: Draft) -> tuple[dict[str, Any], str]:
+    """What the fixed variant is held to, and the blank in its place."""
+    text = manifest(draft)
+    found = [each.what for each in blanks(text.partition("\nfixed:\n")[2])]
+    assert len(found) == 1
+    return yaml.safe_load(text)["fixed"]["expect"], found[0]
+
+
+def test_what_fixed_py_is_held_to_says_what_it_rests_on() -> None:
+    expect, what = fixed_of(DRAFTS["a release"])
+    assert what == "confirm, and remove this line. One trial showed: rows=3"
+    expect, what = fixed_of(DRAFTS["with a trial"])
+    assert what.endswith("Not tried, but guessed after a trial of repro.py: ValueError: it's off")
+    expect, what = fixed_of(replace(DRAFTS["with a trial"], proposal=replace(PROPOSAL, fixed={})))
+    assert expect == {"figures": PROPOSAL.repro["figures"]}
+    assert what.startswith("what proves that the check passed; these are repro.py's bounds")
+    expect, what = fixed_of(DRAFTS["a status"])
+    assert expect == {"message": f"{MARK}: {what}"}
 
 
 def test_a_release_case_gives_each_variant_its_version() -> None:
