@@ -243,7 +243,10 @@ class _Making:
         if others := _others_installed(draft, told):
             self.notes.append(f"not tried: {', '.join(others)} is installed here; --engine venv tries both versions")
         elif python:
-            return self._tried_here(draft, python), {}
+            draft = self._tried_here(draft, python)
+            if draft.release:
+                self.notes.append("fixed: not tried, as it is not what is installed here; --engine venv tries both")
+            return draft, {}
         return draft, {}
 
     def _tried_here(self, draft: Draft, python: Path) -> Draft:

@@ -66,9 +66,8 @@ def new(
         out.say(f"  {note}")
     problems = [each for each in check_all(top, [case]).problems if "/locks/" not in each.path]
     if problems:
-        out.say(f"to be filled in or confirmed (nox -s check -- --static {case} names what is left):")
-    for problem in problems:
-        out.say(f"  {problem}")
+        out.say(f"{len(problems)} left to fill in or confirm (nox -s check -- --static {case} names them all), first:")
+        out.say(f"  {problems[0]}")
     lock = "" if (written.directory / "locks").is_dir() else f"nox -s lock -- {case} && "
     out.say(f"then: {lock}nox -s check -- {case}")
 

@@ -1,8 +1,10 @@
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runner.author import new as author
 from runner.author.new import Wanted, new
@@ -53,8 +55,14 @@ class TestWritten:
     def test_from_nothing(self, here: Path) -> None:
         status, said = casebook("new", "my-case")
         assert status == 0, said
-        assert "cases/my-case/repro.py" in said
         assert casebook("check")[0] == 3
+
+    def test_what_is_left_is_counted_and_the_first_of_it_named(self, here: Path) -> None:
+        _, said = casebook("new", "my-case", "--from", "bug.py", "--no-trial")
+        named = [line for line in said.splitlines() if "still to do" in line]
+        left = [line for line in casebook("check", "--static", "my-case")[1].splitlines() if "still to do" in line]
+        assert [line.strip() for line in named] == left[:1]
+        assert f"{len(left)} left to fill in or confirm" in said
 
     def test_a_trial_is_proposed(self, here: Path) -> None:
         directory, said = made(here, trial=True)
@@ -115,8 +123,9 @@ class TestRelease:
         import packaging
 
         pins = [f"packaging=={packaging.__version__}"]
-        directory, _ = made(here, trial=True, buggy=pins, fixed=["packaging==999"])
+        directory, said = made(here, trial=True, buggy=pins, fixed=["packaging==999"])
         assert "rel_err: '> 5e-02'" in (directory / "case.yaml").read_text()
+        assert "fixed: not tried, as it is not what is installed here; --engine venv tries both" in said
 
     def test_it_is_hinted_at_where_the_script_runs_the_package_of_the_report(self, here: Path) -> None:
         _, said = made(here, issue="pypa/packaging#1")
@@ -133,6 +142,30 @@ class TestRelease:
     def test_mistakes(self, here: Path, options: dict[str, Any], line: str) -> None:
         with pytest.raises(UsageError, match=line):
             made(here, **options)
+
+    def test_what_the_fixed_release_printed_is_proposed_and_tells_what_fails(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        printed = {
+            "repro.py": "over_exact_1=1.0\nover_exact_8=8.0\n",
+            "fixed.py": "over_exact_1=1.0\nover_exact_8=1.0\n",
+        }
+        engine = FakeEngine({name: [replace(REPRO, stdout=stdout)] for name, stdout in printed.items()})
+        monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+        monkeypatch.setattr(author, "lock_text", lambda *_: LOCK)
+        directory, said = made(here, trial=True, engine="venv", buggy=["packaging==24.0"], fixed=["packaging==24.1"])
+        data = yaml.safe_load((directory / "case.yaml").read_text())
+        assert data["repro"]["expect"]["figures"] == {
+            "over_exact_1": "> 0.99, < 1.01",
+            "over_exact_8": "> 7.92, < 8.08",
+        }
+        assert data["fixed"]["expect"]["figures"] == {
+            "over_exact_1": "> 0.99, < 1.01",
+            "over_exact_8": "> 0.99, < 1.01",
+        }
+        assert "fixed: over_exact_8=1 (0.5 s)" in said
+        assert "\n    over_exact_8=8\n" in (directory / "README.md").read_text()
+        assert not any("fixed: not tried" in line for line in said)
 
     def test_both_are_tried_in_locked_environments(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
