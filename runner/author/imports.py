@@ -18,6 +18,8 @@ from runner.errors import UsageError
 from runner.manifest.model import pin
 
 _ASK_S = 60.0
+_MATTER = ("torch", "transformers", "triton", "numpy", "accelerate")
+"""Packages whose version may decide whether a failure shows, though a script need not import them."""
 _FAILED_IMPORT = {"ImportError", "ModuleNotFoundError", "Exception"}
 
 
@@ -145,8 +147,13 @@ def required(
         guess.take(module, needed=True)
     for module in found.optional:
         guess.take(module, needed=False)
+    guess.note_unpinned()
     python = ".".join(str(told["python"]).split(".")[:2]) if told else None
     return Requirements([*guess.pins.values()], guess.blanks, guess.notes, python, guess.installed)
+
+
+def _canonical(names: Iterable[str]) -> set[str]:
+    return {canonicalize_name(name) for name in names}
 
 
 class _Guess:
@@ -161,6 +168,16 @@ class _Guess:
         self.pins: dict[str, str] = {}
         self.blanks: list[str] = []
         self.notes: list[str] = []
+
+    def note_unpinned(self) -> None:
+        """What matters of the requirements of the imported packages, imported or not: the lock takes the newest."""
+        givers = [giver for givers in self._modules.values() for giver in givers]
+        for name in _MATTER:
+            users = sorted({each["name"] for each in givers if name in _canonical(each.get("requires", ()))})
+            if users and name in self.installed and name not in {*self.pins, *self._given}:
+                version = self.installed[name].partition("+")[0]
+                told = f"{name} {version} is installed here for {', '.join(users)}, and not pinned"
+                self.notes.append(f"{told}: if its version matters, add {name}=={version} to the requirements")
 
     def take_declared(self, requirement: str) -> None:
         try:

@@ -72,7 +72,15 @@ def facts(distribution: metadata.Distribution) -> dict[str, object]:
         "name": distribution.metadata["Name"],
         "version": distribution.version,
         "elsewhere": from_elsewhere(distribution),
+        "requires": requires(distribution),
     }
+
+
+def requires(distribution: metadata.Distribution) -> list[str]:
+    """Names of what it requires in any case, and does not pin itself."""
+    parts = [each.partition(";") for each in distribution.requires or ()]
+    always = [wanted for wanted, _, condition in parts if "==" not in wanted and "extra" not in condition]
+    return [re.split(r"[^A-Za-z0-9._-]", each, maxsplit=1)[0] for each in always]
 
 
 if __name__ == "__main__":

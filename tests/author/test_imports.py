@@ -98,6 +98,21 @@ class TestRequired:
         assert len(blanks) == 2
         assert blanks[1] == "gone is not installed here; write gone==VERSION"
 
+    def test_what_matters_and_is_no_import_is_told_of(self) -> None:
+        peft = {
+            "name": "peft",
+            "version": "0.19.1",
+            "elsewhere": None,
+            "requires": ["Torch", "numpy", "triton", "tqdm"],
+        }
+        told = TOLD | {"modules": {"peft": [peft]}}
+        for header, given in ((["numpy==2.2.6"], set[str]()), ((), {"peft", "numpy"})):
+            found = required(told_of("import peft"), (), header, told, given)
+            assert [note.partition(":")[0] for note in found.notes] == [
+                f"{name} is installed here for peft, and not pinned" for name in ("torch 2.13.0", "triton 3.6.0")
+            ]
+            assert found.notes[0].endswith(": if its version matters, add torch==2.13.0 to the requirements")
+
     def test_what_is_given_is_left_out(self) -> None:
         source, header = "import numpy, yaml, gone", ["numpy>=2"]
         found = required(told_of(source), (), header, TOLD, {"numpy", "pyyaml", "gone"})
@@ -119,6 +134,14 @@ class TestAsk:
     def test_an_environment_of_ones_own_is_asked_and_not_the_runners(self, tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
         site = next((tmp_path / "env" / "lib").glob("python*")) / "site-packages"
+        needed = [
+            "numpy (>=1.17)",
+            "torch>=2; python_version == '3'",
+            "a.b",
+            "c[x]",
+            "triton==3.6.0",
+            'd; extra == "e"',
+        ]
         for name, module, version in (
             ("Alpha-One", "alpha", "1.0"),
             ("ns-a", "space/a", "2"),
@@ -126,7 +149,8 @@ class TestAsk:
         ):
             info = site / f"{name.replace('-', '_')}-{version}.dist-info"
             info.mkdir()
-            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {each}" for each in needed)]
+            (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
             (info / "RECORD").write_text(f"{module}/__init__.py,,\n")
         bare = site / "Some_Thing-4.dist-info"
         bare.mkdir()
@@ -134,6 +158,8 @@ class TestAsk:
         told = ask(tmp_path / "env" / "bin" / "python", ["alpha", "space.b", "yaml", "Some_Thing"])
         found = {module: [each["name"] for each in givers] for module, givers in told["modules"].items()}
         assert found == {"alpha": ["Alpha-One"], "space.b": ["ns-b"], "yaml": [], "Some_Thing": ["Some-Thing"]}
+        assert told["modules"]["alpha"][0]["requires"] == ["numpy", "torch", "a.b", "c"]
+        assert told["modules"]["Some_Thing"][0]["requires"] == []
 
     def test_what_is_no_python_is_one_line(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="does not tell what it has installed; name another with --python"):
