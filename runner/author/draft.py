@@ -211,15 +211,16 @@ def _of_repro(draft: Draft) -> Iterator[str]:
 
 
 def _of_fixed(draft: Draft) -> Iterator[str]:
-    """From the best that there is: a trial of it, a guess, the figures of repro."""
-    proven, guessed, figures = draft.proof.fixed, draft.proposal.fixed, draft.proposal.repro.get("figures")
+    """From the best that there is: a trial of it, a guess, the names of repro's figures."""
+    proven, guessed, failing = draft.proof.fixed, draft.proposal.fixed, draft.proposal.repro.get("figures", {})
+    figures = {name: f"!= {value:.6g}" for name, value in draft.proposal.figures.items() if name in failing}
     if proven:
         yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(draft.proof.seen)}"
     elif guessed:
         seen = _printable(draft.proposal.seen)
         yield f"  # {_CONFIRM}, and remove this line. Not tried, but guessed after a trial of repro.py: {seen}"
     elif figures:
-        what = "what proves that the check passed; these are repro.py's bounds: change those that the fix changes"
+        what = "bounds for what fixed.py prints when its check passes; these only shut out what repro printed"
         yield f"  # {blank(what)}"
     what = "what proves that the check ran and passed: better figures with bounds than a message"
     yield from _expectation(proven or guessed or ({"figures": figures} if figures else {"message": blank(what)}))

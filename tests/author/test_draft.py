@@ -24,6 +24,7 @@ PROPOSAL = Proposal(
     repro={"exception": "ValueError", "message": r"it's 'off' by \(2\)", "figures": {"rel_err": "> 6e-02"}},
     fixed={"figures": {"rel_err": "< 1e-5"}},
     seen="ValueError: it's off",
+    figures={"rel_err": 0.6, "not_bounded": float("nan")},
 )
 DRAFTS = {
     "from nothing": Draft(id="tiny", script=EMPTY_SCRIPT, unknown=["which packages?"]),
@@ -33,6 +34,11 @@ DRAFTS = {
         id="tiny", script=SCRIPT, proposal=Proposal(Failure.HANG, {"hang": {"after": "20s", "stack": "wait|barrier"}})
     ),
     "a status": Draft(id="tiny", script=SCRIPT, proposal=Proposal(Failure.EXCEPTION, {"exit_status": 3})),
+    "with figures alone": Draft(
+        id="tiny",
+        script=SCRIPT,
+        proposal=Proposal(repro={"figures": {"ratio": "> 7.92, < 8.08"}}, seen="ratio=8", figures={"ratio": 8.0}),
+    ),
     "on a GPU": Draft(id="tiny", script=SCRIPT, pins=["torch==2.11.0"], image="cuda13", gpus=1),
     "a release": Draft(
         id="tiny",
@@ -122,8 +128,8 @@ def test_what_fixed_py_is_held_to_says_what_it_rests_on() -> None:
     expect, what = fixed_of(DRAFTS["with a trial"])
     assert what.endswith("Not tried, but guessed after a trial of repro.py: ValueError: it's off")
     expect, what = fixed_of(replace(DRAFTS["with a trial"], proposal=replace(PROPOSAL, fixed={})))
-    assert expect == {"figures": PROPOSAL.repro["figures"]}
-    assert what.startswith("what proves that the check passed; these are repro.py's bounds")
+    assert expect == {"figures": {"rel_err": "!= 0.6"}}
+    assert what.startswith("bounds for what fixed.py prints when its check passes; these only shut out")
     expect, what = fixed_of(DRAFTS["a status"])
     assert expect == {"message": f"{MARK}: {what}"}
 

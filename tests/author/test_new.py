@@ -8,10 +8,11 @@ import yaml
 
 from runner.author import new as author
 from runner.author.new import Wanted, new
+from runner.case import load
 from runner.check import check_all
 from runner.engines import choose as choosing
 from runner.errors import BuildError, CasebookError, UsageError
-from tests.conftest import Checkout
+from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 from tests.test_cli import casebook
 
@@ -166,6 +167,11 @@ class TestRelease:
         assert "fixed: over_exact_8=1 (0.5 s)" in said
         assert "\n    over_exact_8=8\n" in (directory / "README.md").read_text()
         assert not any("fixed: not tried" in line for line in said)
+
+    def test_where_nothing_is_known_of_the_fix_its_figures_are_placeholders(self, here: Path) -> None:
+        (here / "bug.py").write_text("print('ratio=8.0')\n")
+        directory, _ = made(here, trial=True)
+        assert load(directory / "case.yaml", IMAGES).manifest.fixed.expect.figures["ratio"].text == "!= 8"
 
     def test_both_are_tried_in_locked_environments(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
