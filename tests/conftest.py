@@ -1,5 +1,6 @@
 """Helpers for tests that need a checkout with cases in it."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from runner.devices import aside
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
 
 IMAGES = ("cpu", "cuda12", "cuda13")
 
