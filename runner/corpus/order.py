@@ -9,7 +9,7 @@
 - What does not fit yet must not wait for ever. The first job that waits for GPUs has some kept for it: those whose
   jobs have run the longest, and free ones for the rest. Nothing new gets them, however short: durations are guesses,
   and the wide ones went first, so this is rare. So no job waits for one that was started after it began to wait. The
-  same for cores: where they are what is missing, the machine starts nothing until there are enough.
+  same for cores: what it needs of them is kept with its GPUs, and where only they are missing, nothing is started.
 - Of two jobs in an environment that is not prepared yet, the second would only wait for the first one's build: another
   job goes before it, if there is one.
 """
@@ -168,8 +168,11 @@ class _Room:
         if len(self._free(job)) >= job.gpus:
             self.cores = 0
         elif self._kept is None:
-            coming = [gpu for start in self.before(job) for gpu in start.gpus]
-            self._kept = {*coming, *self._free(job)[: max(0, job.gpus - len(self._ready(job, self.before(job))))]}
+            before = self.before(job)
+            coming = [gpu for start in before for gpu in start.gpus]
+            self._kept = {*coming, *self._free(job)[: max(0, job.gpus - len(self._ready(job, before)))]}
+            then = self.cores + sum(self._cores_of(start.job) for start in before)  # free when its GPUs are
+            self.cores = min(self.cores, max(0, then - self._cores_of(job)))
 
     def before(self, job: Job) -> Sequence[Start]:
         """The jobs, those first that have run the longest, whose ends give this one its GPUs."""

@@ -315,6 +315,15 @@ def test_a_wide_job_waits_for_nothing_that_was_started_after_it_came_first(
     play(jobs, [machine], lambda count: data.draw(st.integers(0, count - 1)), look)
 
 
+def test_the_cores_of_a_job_that_waits_for_its_gpu_are_kept_too() -> None:
+    machine = box(gpus=1, cores=2)
+    running = [on(machine, job("now", gpus=1), 0)]
+    waiting = ranked([job("next", gpus=1, cores=2), job("small")])
+    assert names(choose(waiting, running, [machine])) == []
+    assert names(choose(waiting, [], [machine])) == ["next"]
+    assert names(choose(waiting, running, [box(gpus=1, cores=3)])) == ["small"]
+
+
 def test_four_gpus_are_given_to_who_needs_four_after_as_many_ends_as_jobs_ran() -> None:
     machine = box(gpus=4, cores=8)
     running = [on(machine, job(f"old{n}", gpus=1), n) for n in range(4)]
