@@ -18,6 +18,7 @@ from runner.errors import EngineError, UsageError
 LOCAL = "local"
 AUTO = "auto"
 REACH_S = 10.0
+_TRIES = 3
 _STORE_BYTES = 100 * 10**6
 """What is handed around are cases and their evidence: kilobytes. Ray would take a third of the memory."""
 _LONGEST = 20
@@ -51,7 +52,7 @@ def connected(address: str, cores: int) -> Iterator[Any]:
     with ExitStack() as own:
         options = own.enter_context(_own_cluster(cores)) if address == LOCAL else {}
         try:
-            ray.init(address, logging_level=logging.CRITICAL, log_to_driver=False, **options)
+            _join(ray, address, options)
         except (OSError, RuntimeError, ValueError, TimeoutError) as error:
             ray.shutdown()
             raise EngineError(f"no fleet at {address}: {_first_line(error)}") from error
@@ -61,6 +62,19 @@ def connected(address: str, cores: int) -> Iterator[Any]:
             yield ray
         finally:
             ray.shutdown()
+
+
+def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
+    """The server that a cluster starts for a client may not be up when Ray's patience ends; the next one mostly is."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            ray.init(address, logging_level=logging.CRITICAL, log_to_driver=False, **options)
+        except ConnectionAbortedError:
+            ray.shutdown()
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 @contextmanager

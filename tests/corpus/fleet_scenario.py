@@ -127,9 +127,9 @@ class Scenario:
         begun = self.top / "begun"
         jobs = [job("plain", f"first {begun}"), job("plain", "gpus", environment="two")]
         run = Run(id="20260101-000000-aaaa", started=datetime.now(UTC), settings=self.settings, jobs=jobs)
-        killer = threading.Thread(target=self.kill_when, args=[begun.exists])
-        killer.start()
         with journal.Journal.create(self.top / "reports", run) as record:
+            killer = threading.Thread(target=self.kill_when, args=[lambda: begun.exists() and record.run.finished])
+            killer.start()
             Driver(journal=record, workers=fleet, display=display(io.StringIO(), jobs)).drive()
             finished = {each.job.environment: each.model_dump(mode="json") for each in record.run.finished}
         killer.join()

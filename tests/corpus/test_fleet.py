@@ -157,6 +157,27 @@ class TestAddress:
             pass
 
 
+class TestJoining:
+    """A cluster starts a server for each client, which may come up too late."""
+
+    def test_it_is_tried_again(self) -> None:
+        ray = mock.Mock(init=mock.Mock(side_effect=[ConnectionAbortedError, ConnectionAbortedError, None]))
+        fleet_cluster._join(ray, "ray://box:10001", {})
+        assert (ray.init.call_count, ray.shutdown.call_count) == (3, 2)
+
+    def test_a_bounded_number_of_times(self) -> None:
+        ray = mock.Mock(init=mock.Mock(side_effect=ConnectionAbortedError))
+        with pytest.raises(ConnectionAbortedError):
+            fleet_cluster._join(ray, "ray://box:10001", {})
+        assert ray.init.call_count == 3
+
+    def test_what_is_wrong_for_good_is_not(self) -> None:
+        ray = mock.Mock(init=mock.Mock(side_effect=ValueError))
+        with pytest.raises(ValueError):  # noqa: PT011 whatever it says
+            fleet_cluster._join(ray, "ray://box:10001", {})
+        assert ray.init.call_count == 1
+
+
 class TestGone:
     """A cluster that went away altogether, as Ray's client tells it."""
 

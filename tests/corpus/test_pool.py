@@ -196,7 +196,7 @@ def test_a_worker_that_died_unseen_costs_the_next_job_no_attempt(pool: Pool) -> 
     start(pool, job("a", "pid"))
     pid = int(reason(pool))
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: "gone" if is_gone(pid) else "")
+    wait_for(lambda: "gone" if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) else "")
     start(pool, job("b", "pid"))
     assert isinstance(ends(pool)["b"], Ended)
 
