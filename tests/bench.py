@@ -321,6 +321,7 @@ BENCHES: dict[str, Callable[[], None]] = {
     "corpus": of_corpus("corpus"),
     "jobs": of_corpus("jobs"),
     "resume": of_corpus("resume"),
+    "gpus": of_corpus("gpus"),
     "fleet": fleet,
     "cold": cold,
 }

@@ -6,6 +6,7 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from tests.bench import ROOT, RUNNER, in_turn, row, run
 JOB_S = 0.05
 MANY, FEW, WORKERS = 1000, 100, 2
 CASES = 20
+GPU_CASE, GPU_ENVIRONMENT = "rwkv6-mask-silent", "current"
 BURN = """
 import time
 while time.process_time() < 0.5:
@@ -128,6 +130,48 @@ def resume() -> None:
             lambda: run(command, world.root, variables), lambda: run([*RUNNER, "--help"], world.root, variables)
         )
     row("resume", f"{resumed_s:.2f} s for {MANY} jobs (allowed 2 s); {nothing_s:.2f} s for --help")
+
+
+def gpus() -> None:
+    """Two cases at once on two GPUs against one; in the image CASEBOOK_GPU_IMAGE, if that names one."""
+    from runner.devices import hardware
+
+    there = len(hardware.gpus())
+    if there < 2:
+        return row("gpus", f"not measured: it takes 2 GPUs, and here {'is' if there == 1 else 'are'} {there or 'none'}")
+    with tempfile.TemporaryDirectory() as directory:
+        top = Path(directory)
+        shutil.copytree(ROOT / "images", top / "images")
+        names = [twin(top, number) for number in (1, 2)]
+        image = os.environ.get("CASEBOOK_GPU_IMAGE")
+        options = [
+            "--environment",
+            GPU_ENVIRONMENT,
+            "--no-probes",
+            "--max-age",
+            "0",
+            *(["--image", image] if image else []),
+        ]
+        variables = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        }
+
+        def timed(cases: list[str]) -> float:
+            return run([*RUNNER, "corpus", *options, *cases], top, variables)
+
+        timed(names)  # builds the environment
+        one_s, two_s = in_turn(lambda: timed(names[:1]), lambda: timed(names))
+    told = f"{two_s:.1f} s for two GPU cases on {there} GPUs against {one_s:.1f} s for one"
+    return row("gpus", f"{told}: {two_s / one_s:.2f} times as long (allowed 1.15)")
+
+
+def twin(top: Path, number: int) -> str:
+    """A copy of the case in the checkout `top`, under a name of its own."""
+    name = f"{GPU_CASE}-{number}"
+    manifest = Path(shutil.copytree(ROOT / "cases" / GPU_CASE, top / "cases" / name)) / "case.yaml"
+    manifest.write_text(manifest.read_text().replace(f"id: {GPU_CASE}\n", f"id: {name}\n"))
+    return name
 
 
 if __name__ == "__main__":
