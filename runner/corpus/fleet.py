@@ -49,6 +49,11 @@ class _Task:
     start: Start
     begun: float
 
+    @property
+    def sender(self) -> str:
+        """Whose lines are its own: a worker's name is the next task's too, and lines come late."""
+        return f"{self.worker} {self.begun}"
+
     def lost(self, reason: str) -> Gone:
         lost = Lost(worker=self.worker, reason=reason, after_s=time.monotonic() - self.begun)
         return Gone(job=self.start.job, lost=lost)
@@ -143,7 +148,7 @@ class Fleet:
             "num_gpus": SHARE if job.shared and job.gpus else len(task.start.gpus),
         }
         remote = self._do.options(name=job.name, **resources, **pinned(node))
-        return remote.remote(order, case, self._images, tuple(task.start.gpus), (self._mail, task.worker))
+        return remote.remote(order, case, self._images, tuple(task.start.gpus), (self._mail, task.sender))
 
     def _news(self, within_s: float) -> list[Event]:
         if not self._tasks:
@@ -204,8 +209,12 @@ class Fleet:
             return []
         finally:
             self._asked = None
-        jobs = {task.worker: task.start.job for task in self._tasks.values()}
-        return [Said(worker=worker, job=jobs[worker], text=text) for worker, text in lines.items() if worker in jobs]
+        tasks = {task.sender: task for task in self._tasks.values()}
+        return [
+            Said(worker=task.worker, job=task.start.job, text=text)
+            for sender, text in lines.items()
+            if (task := tasks.get(sender))
+        ]
 
     def _mailbox(self) -> Any:
         head = next(node["NodeID"] for node in self._ray.nodes() if "node:__internal_head__" in node["Resources"])
