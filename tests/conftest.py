@@ -44,6 +44,23 @@ fixed:
 timeout: 2m
 """
 
+PLAIN = """\
+id: plain
+title: A program that fails
+failure: exception
+upstream: {project: owner/name, status: open}
+provenance: distilled
+environments:
+  one: {image: cpu, requirements: []}
+  two: {image: cpu, requirements: []}
+repro:
+  expect: {exception: ValueError}
+fixed:
+  expect: {message: all good}
+trials: 1
+"""
+"""Two environments, which need nothing but Python."""
+
 SCRIPT = """\
 # /// script
 # requires-python = "==3.11.*"

@@ -28,24 +28,10 @@ from runner.devices.hardware import HostGpu
 from runner.engines.scratch import scratch
 from runner.errors import EngineError, UsageError
 from runner.evidence import Evidence, Verdict
+from tests.conftest import PLAIN
 from tests.corpus.pool_jobs import job
 
 ROOT = Path(__file__).parents[2]
-PLAIN = """\
-id: plain
-title: A program that fails
-failure: exception
-upstream: {project: owner/name, status: open}
-provenance: distilled
-environments:
-  one: {image: cpu, requirements: []}
-  two: {image: cpu, requirements: []}
-repro:
-  expect: {exception: ValueError}
-fixed:
-  expect: {message: all good}
-trials: 1
-"""
 
 
 @pytest.fixture(scope="module")

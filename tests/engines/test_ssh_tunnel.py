@@ -18,25 +18,10 @@ from runner.engines.docker_client import DockerClient, connect, find_image, load
 from runner.engines.ssh_tunnel import Tunnel, ssh_command
 from runner.errors import EngineError
 from runner.evidence import Evidence
+from tests.conftest import PLAIN
 from tests.engines import remote
 from tests.engines.remote import SshServer
 from tests.engines.subjects import ROOT, eventually, no_builder
-
-PLAIN = """\
-id: plain
-title: A program that fails
-failure: exception
-upstream: {project: owner/name, status: open}
-provenance: distilled
-environments:
-  one: {image: cpu, requirements: []}
-  two: {image: cpu, requirements: []}
-repro:
-  expect: {exception: ValueError}
-fixed:
-  expect: {message: all good}
-trials: 1
-"""
 
 
 @pytest.mark.parametrize(
