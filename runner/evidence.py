@@ -123,7 +123,8 @@ class SanitizerReport(Record):
     """What one run under compute-sanitizer gave, alike findings together. `missing` says why there is no report.
 
     Without a `summary` the tool did not come to its end, and that it found nothing says nothing. `declared` is the
-    position in `findings` of the one that the expectation names. `version` is the tool's own word for it.
+    position in `findings` of the one that the expectation names. `version` is the tool's own word for it. `cached`:
+    with PyTorch's caching allocator, as the script captures CUDA graphs; then one tensor's end is another's beginning.
     """
 
     tool: Tool
@@ -132,6 +133,7 @@ class SanitizerReport(Record):
     summary: Summary | None = None
     declared: int | None = None
     missing: str | None = None
+    cached: bool = False
 
 
 class SourceLine(Record):
@@ -144,9 +146,14 @@ class SourceLine(Record):
 
 
 class SanitizerProbe(Record):
-    """repro under one tool of compute-sanitizer. `note` says why it gave nothing."""
+    """One script under one tool of compute-sanitizer. `note` says why it gave nothing.
+
+    fixed is probed where repro fails without an error and the tool found something: what it finds in both explains
+    nothing.
+    """
 
     probe: Literal["sanitizer"] = "sanitizer"
+    variant: Variant = Variant.REPRO
     report: SanitizerReport
     note: str | None = None
     duration_s: float = 0.0

@@ -20,10 +20,17 @@ TRIALS = 1
 """Of each variant: what the tool finds does not come and go as a crash may."""
 
 
-def report(result: TrialResult, tool: Tool, version: str | None, declared: SanitizerFinding | None) -> SanitizerReport:
+def report(
+    result: TrialResult,
+    tool: Tool,
+    version: str | None,
+    declared: SanitizerFinding | None,
+    *,
+    cached: bool = False,
+) -> SanitizerReport:
     """What the tool printed among the program's own output; nothing of a run that the machine spoiled."""
     if result.infra:
-        return SanitizerReport(tool=tool, version=version, missing=result.infra)
+        return SanitizerReport(tool=tool, version=version, missing=result.infra, cached=cached)
     findings = grouped(parse(result.stdout, tool))
     positions = (at for at, finding in enumerate(findings) if declared and not matches(declared, finding))
     return SanitizerReport(
@@ -33,6 +40,7 @@ def report(result: TrialResult, tool: Tool, version: str | None, declared: Sanit
         summary=summary(result.stdout),
         declared=next(positions, None),
         missing=None if findings or summary(result.stdout) else _why_missing(result, tool),
+        cached=cached,
     )
 
 

@@ -183,6 +183,11 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
     ]
 
 
+def alike(first: Finding, second: Finding) -> bool:
+    """Whether both are the same but for thread, block and address."""
+    return _what(first) == _what(second)
+
+
 def sentence(finding: Finding) -> str:
     """For a person, without a full stop.
 

@@ -28,7 +28,7 @@ from runner.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
 from runner.manifest.model import Failure, SanitizerFinding
 from runner.plan import Plan
 from runner.probes import launch_blocking, sanitizer
-from runner.probes.findings import Tool
+from runner.probes.findings import Tool, telling
 from runner.record import Place, payload
 
 Probe = SanitizerProbe | LaunchBlockingProbe
@@ -84,13 +84,13 @@ class Instruments:
     def _sanitized(self, variant: Variant, number: int, declared: SanitizerFinding) -> Trial:
         program = self._locate(self.places[variant].prepared)
         limits = replace(self.plan.limits, timeout_s=self.plan.limits.timeout_s * SLOWER)
-        result = self._under(declared.tool, program, variant, limits) if program else _not_there()
+        result, cached = self._under(declared.tool, program, variant, limits)
         version = program and program.version
         if variant is Variant.REPRO:
-            found = report(result, declared.tool, version, declared)
+            found = report(result, declared.tool, version, declared, cached=cached)
             judgement = judge_repro(declared, found)
         else:
-            found = report(result, declared.tool, version, None)
+            found = report(result, declared.tool, version, None, cached=cached)
             judgement = judge_fixed(self.plan.case.expectation(self.plan.environment, variant), found, result)
         return Trial(
             variant=variant,
@@ -119,23 +119,26 @@ class Instruments:
     def _probes(self, trials: Sequence[Trial], done: Sequence[Tool]) -> Iterator[Probe]:
         longest = max(trial.duration_s for trial in trials if trial.variant is Variant.REPRO)
         limits = replace(self.plan.limits, timeout_s=min(MOST_S, max(PROBE_S, PROBE_SLOWER * longest)))
+        failing = launch_blocking.failing(trials)
         for tool in tools(self.plan):
             if tool not in done:
-                with self.console.step(f"probing: repro under {tool}"):
-                    yield self._sanitizer_probe(tool, limits)
-        failing = launch_blocking.failing(trials)
+                yield (found := self._sanitizer_probe(tool, Variant.REPRO, limits))
+                if failing is None and telling(found.report.findings):
+                    yield self._sanitizer_probe(tool, Variant.FIXED, limits)
         if failing:
             with self.console.step("probing: repro with CUDA_LAUNCH_BLOCKING=1"):
                 yield self._launch_blocking_probe(failing, limits)
 
-    def _sanitizer_probe(self, tool: Tool, limits: Limits) -> SanitizerProbe:
+    def _sanitizer_probe(self, tool: Tool, variant: Variant, limits: Limits) -> SanitizerProbe:
         try:
-            program = self._locate(self.places[Variant.REPRO].prepared)
-            result = self._under(tool, program, Variant.REPRO, limits) if program else _not_there()
+            with self.console.step(f"probing: {variant} under {tool}"):
+                program = self._locate(self.places[variant].prepared)
+                result, cached = self._under(tool, program, variant, limits)
         except (CasebookError, OSError) as error:
-            return SanitizerProbe(report=SanitizerReport(tool=tool), note=str(error))
-        found = report(result, tool, program and program.version, None)
+            return SanitizerProbe(variant=variant, report=SanitizerReport(tool=tool), note=str(error))
+        found = report(result, tool, program and program.version, None, cached=cached)
         return SanitizerProbe(
+            variant=variant,
             report=found,
             note=found.missing,
             duration_s=result.duration_s,
@@ -151,14 +154,17 @@ class Instruments:
             return LaunchBlockingProbe(error=plain.observation.cuda_error or "", note=str(error))
         return launch_blocking.probe(plain, result)
 
-    def _under(self, tool: Tool, program: Program, variant: Variant, limits: Limits) -> TrialResult:
+    def _under(self, tool: Tool, program: Program | None, variant: Variant, limits: Limits) -> tuple[TrialResult, bool]:
+        """What came of it, and whether PyTorch's allocator had to keep its cache for it."""
+        if program is None:
+            return TrialResult(stdout="", stderr="", duration_s=0.0, infra=NOT_THERE), False
         _, *options = sanitizer.command(tool, ())
-        request = replace(
-            self._request(variant, limits),
-            wrapper=[program.path, *options],
-            variables=self._variables(sanitizer.VARIABLES),
-        )
-        return self.engine.run(self.places[variant].prepared, request)
+        request = replace(self._request(variant, limits), wrapper=[program.path, *options])
+        place = self.places[variant].prepared
+        uncached = self.engine.run(place, replace(request, variables=self._variables(sanitizer.VARIABLES)))
+        if not sanitizer.at_odds_with_capture(f"{uncached.stdout}\n{uncached.stderr}"):
+            return uncached, False
+        return self.engine.run(place, replace(request, variables=self._variables({}))), True
 
     def _request(self, variant: Variant, limits: Limits) -> TrialRequest:
         return TrialRequest(
@@ -202,10 +208,6 @@ def _program(said: str) -> Program | None:
         found = json.loads(said)
         return Program(str(found["path"]), str(found["version"]))
     return None
-
-
-def _not_there() -> TrialResult:
-    return TrialResult(stdout="", stderr="", duration_s=0.0, infra=NOT_THERE)
 
 
 def _told(trial: Trial) -> str:

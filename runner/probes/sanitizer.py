@@ -19,6 +19,14 @@ VARIABLES: Mapping[str, str] = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """PyTorch's allocator hands out pieces of large blocks: without this, one tensor's end is another's beginning."""
 
 
+_IN_CAPTURE = re.compile(r"cudaErrorStreamCaptureUnsupported|operation not permitted when stream is capturing")
+
+
+def at_odds_with_capture(said: str) -> bool:
+    """Whether VARIABLES may be what a script failed of: nothing is allocated while a CUDA graph is being captured."""
+    return _IN_CAPTURE.search(said) is not None
+
+
 def command(tool: Tool, program: Sequence[str], *, print_limit: int = PRINT_LIMIT) -> list[str]:
     """`program` under `tool`. Leaks are looked for only where asked for: a Python process never frees everything."""
     return [EXECUTABLE, "--tool", tool.value, "--print-limit", str(print_limit), *program]

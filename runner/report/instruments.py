@@ -23,6 +23,10 @@ FINDINGS_SHOWN = 5
 RAW_LINES = 120
 RAW_WIDTH = 240
 XIDS_SHOWN = 5
+CACHED = (
+    "with PyTorch's caching allocator, without which no CUDA graph can be captured: an access past a tensor's end is "
+    "only found where PyTorch's block ends too"
+)
 _OWN_FRAME = re.compile(r"(\S+) in ((?:repro|fixed)\.py:\d+)")
 """compute-sanitizer names Python's frames too, the innermost first."""
 
@@ -78,7 +82,7 @@ def _looks(run: Evidence) -> Iterator[Look]:
             yield _look(title, trial.sanitizer, trial.infra, trial.stdout)
     for probe in run.probes:
         if isinstance(probe, SanitizerProbe):
-            yield _look(f"{probe.report.tool} on repro, a probe", probe.report, probe.note, probe.stdout)
+            yield _look(f"{probe.report.tool} on {probe.variant}, a probe", probe.report, probe.note, probe.stdout)
 
 
 def _look(title: str, report: SanitizerReport, note: str | None, stdout: str) -> Look:
@@ -91,6 +95,8 @@ def _look(title: str, report: SanitizerReport, note: str | None, stdout: str) ->
     lines += [finding.title for finding in report.findings if finding.kind is Kind.TOOL]
     if note:
         lines.append(f"says nothing: {note}")
+    elif report.cached:
+        lines.append(CACHED)
     return Look(title=title, lines=lines, raw=tail(_raw(report) or stdout, RAW_LINES, RAW_WIDTH))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from runner.evidence import Evidence, LaunchBlockingProbe, Observation, SanitizerProbe, SourceLine, Trial, Variant
 from runner.judging import cuda_errors
-from runner.probes.findings import BAD_ACCESS, Finding, Tool, brief, telling
+from runner.probes.findings import BAD_ACCESS, Finding, Tool, alike, brief, telling
 from runner.probes.launch_blocking import Effect, effect, failing, surfaced
 from runner.report.escape import Markdown, code, prose
 from runner.text import one_line
@@ -75,11 +75,18 @@ def _fault(run: Evidence, how: str) -> Iterator[Span]:
 
 
 def finding_of(run: Evidence) -> tuple[Tool | None, Finding | None]:
-    """What is most telling of all that compute-sanitizer found in repro; what the case declares comes first."""
+    """What is most telling of all that compute-sanitizer found in repro; what the case declares comes first.
+
+    What it found in fixed as well is not told: both have it, and only one fails.
+    """
+    probes = [probe for probe in run.probes if isinstance(probe, SanitizerProbe)]
     reports = [trial.sanitizer for trial in run.sanitized if trial.sanitizer and trial.variant is Variant.REPRO]
-    reports += [probe.report for probe in run.probes if isinstance(probe, SanitizerProbe)]
+    reports += [probe.report for probe in probes if probe.variant is Variant.REPRO]
+    harmless = [found for probe in probes if probe.variant is Variant.FIXED for found in probe.report.findings]
     for report in reports:
-        found = telling(report.findings) if report.declared is None else report.findings[report.declared]
+        if report.declared is not None:
+            return report.tool, report.findings[report.declared]
+        found = telling([its for its in report.findings if not any(alike(its, other) for other in harmless)])
         if found:
             return report.tool, found
     return None, None

@@ -70,6 +70,21 @@ kernel(grid=(1, 1, 1), block=(64, 1, 1), args=[given, out])
 print(f"values={len(out.tolist())}", flush=True)
 '''
 
+CAPTURED = """\
+import torch
+SOURCE = r'''
+extern "C" __global__ void store_one(float* out, int at) { out[at] = 1.0f; }
+'''
+kernel = torch.cuda._compile_kernel(SOURCE, "store_one")
+out = torch.zeros(64, device="cuda")
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    doubled = out * 2
+    kernel(grid=(1, 1, 1), block=(1, 1, 1), args=[out, AT])
+graph.replay()
+print(f"total={out.sum().item()}")
+"""
+
 ASSERTION = """\
 import torch
 def look_up(table, index):
@@ -84,9 +99,13 @@ print(f"total={add_one(rows).sum().item()}")
 """
 
 
+def looks(evidence: Evidence) -> list[SanitizerProbe]:
+    return [probe for probe in evidence.probes if isinstance(probe, SanitizerProbe)]
+
+
 def report_of(evidence: Evidence, tool: Tool) -> SanitizerReport:
     reports = [trial.sanitizer for trial in evidence.sanitized if trial.variant is Variant.REPRO]
-    reports += [probe.report for probe in evidence.probes if isinstance(probe, SanitizerProbe)]
+    reports += [probe.report for probe in looks(evidence) if probe.variant is Variant.REPRO]
     (report,) = [report for report in reports if report and report.tool is tool]
     return report
 
@@ -200,6 +219,40 @@ def test_what_nobody_wrote(case: Write, go: Go) -> None:
     assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
 
 
+def test_a_graph_is_captured_with_the_allocator_that_it_needs(case: Write, go: Go) -> None:
+    evidence = go(
+        case(
+            failure="illegal-access",
+            repro="{cuda_error: cudaErrorIllegalAddress}",
+            fixed="{figures: {total: '== 1'}}",
+            scripts=(CAPTURED.replace("AT]", "2**31 - 1]"), CAPTURED.replace("AT]", "63]")),
+        )
+    )
+    assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
+    report = report_of(evidence, Tool.MEMCHECK)
+    assert report.cached
+    assert report.findings[0].kernel_name == "store_one"
+    assert "illegal memory access in store_one" in plain(headline(evidence))
+
+
+def test_what_both_variants_have_is_not_told_as_the_cause(case: Write, go: Go) -> None:
+    reads = UNWRITTEN.replace("MAKE", "empty")
+    evidence = go(
+        case(
+            failure="wrong-numbers",
+            repro="{figures: {values: '== 64'}}",
+            fixed="{figures: {values: '== 64', right: '== 1'}}",
+            scripts=(reads, f"{reads}print('right=1')\n"),
+        )
+    )
+    assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
+    assert {(it.report.tool, it.variant) for it in looks(evidence) if it.report.findings} == {
+        (Tool.INITCHECK, Variant.REPRO),
+        (Tool.INITCHECK, Variant.FIXED),
+    }
+    assert "initcheck" not in plain(headline(evidence))
+
+
 def test_a_device_side_assertion(case: Write, go: Go) -> None:
     evidence = go(
         case(
@@ -223,6 +276,13 @@ def test_cases_that_declare_a_finding(corpus: Corpus, go: Go, id: str) -> None: 
     assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
     assert "illegal memory access in paged_decode, an out-of-bounds read of 4 bytes" in plain(headline(evidence))
     assert effect(blocking(evidence)) is Effect.MOVED
+
+
+def test_gradients_over_replays_are_not_put_down_to_a_capture_that_failed(corpus: Corpus, go: Go) -> None:
+    evidence = go(corpus("graphed-callables-static-grad"))
+    assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
+    assert all(it.report.cached and it.report.summary for it in looks(evidence))
+    assert "weight_grad_over_last=2" in plain(headline(evidence))
 
 
 def test_a_matter_of_timing(corpus: Corpus, go: Go) -> None:

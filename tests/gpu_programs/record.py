@@ -150,6 +150,12 @@ def python_runs() -> Iterator[Run]:
     )
     for program, arguments in faulty:
         yield Run(label="memcheck", program=program, arguments=arguments, tool=memcheck(), variables=UNCACHED)
+    capture, initcheck = "torch_graph_capture.py", ("--tool", "initcheck")
+    yield Run(label="bare", program=capture)
+    yield Run(label="uncached", program=capture, variables=UNCACHED)
+    yield Run(label="memcheck", program=capture, tool=memcheck(), variables=UNCACHED)
+    yield Run(label="memcheck-cached", program=capture, tool=memcheck())
+    yield Run(label="initcheck", program=capture, tool=initcheck, variables=UNCACHED)
     yield Run(label="behind.bare", program="triton_out_of_bounds.py", arguments=["behind"])
     yield Run(label="far.bare", program="torch_ctypes_kernel.py", arguments=[library, "far"])
     yield Run(label="configuration.bare", program="torch_raw_kernel.py", arguments=["configuration"])
