@@ -24,8 +24,8 @@ RAW_LINES = 120
 RAW_WIDTH = 240
 XIDS_SHOWN = 5
 CACHED = (
-    "with PyTorch's caching allocator, without which no CUDA graph can be captured: an access past a tensor's end is "
-    "only found where PyTorch's block ends too"
+    "with PyTorch's caching allocator, without which no CUDA graph can be captured: "
+    "the tool sees the allocator's blocks, and not the tensors in them"
 )
 _OWN_FRAME = re.compile(r"(\S+) in ((?:repro|fixed)\.py:\d+)")
 """compute-sanitizer names Python's frames too, the innermost first."""

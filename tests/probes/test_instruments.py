@@ -39,6 +39,10 @@ PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=0.5, exit_st
 CLEAN = replace(PROVED, stdout="========= COMPUTE-SANITIZER\nrel_err=1e-7\n========= ERROR SUMMARY: 0 errors\n")
 FAULTY = recorded("torch_raw_kernel.memcheck")
 
+UNWRITTEN = recorded("uninitialized_read.initcheck")
+UNCAPTURED = recorded("torch_graph_capture.memcheck")
+SILENT = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=0.5, exit_status=0)
+
 
 def manifest(*, failure: str = "illegal-access", repro: str = FAILS, declared: str = "", more: str = "") -> str:
     """`declared` is a line more of what is expected of repro; then there is no environment without a GPU."""
@@ -79,6 +83,10 @@ def go(case: Case, on: FakeEngine | VenvEngine, **options: object) -> Evidence:
     result = run_case(case, Options(environment="current", **options), on, console)  # type: ignore[arg-type]
     assert isinstance(result, Evidence), result
     return result
+
+
+def sanitizers(evidence: Evidence) -> list[SanitizerProbe]:
+    return [probe for probe in evidence.probes if isinstance(probe, SanitizerProbe)]
 
 
 class TestSanitizedTrials:
@@ -162,6 +170,12 @@ class TestSanitizedTrials:
         on = engine(repro=[PROVED], memcheck_repro=[CLEAN], memcheck_fixed=[CLEAN])
         assert go(case, on).verdict is Verdict.NOT_REPRODUCED
 
+    def test_a_graph_is_captured_again_with_the_cache(self, case: Case) -> None:
+        on = engine(repro=[PLAIN], memcheck_repro=[UNCAPTURED, FAULTY], memcheck_fixed=[UNCAPTURED, CLEAN])
+        evidence = go(case, on, probes=False)
+        assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
+        assert [trial.sanitizer and trial.sanitizer.cached for trial in evidence.sanitized] == [True, True]
+
     def test_the_tool_that_the_case_declares_is_no_probe_again(self, case: Case) -> None:
         on = engine(repro=[*[PLAIN] * 3, BLOCKING], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
         assert [probe.probe for probe in go(case, on).probes] == ["launch-blocking"]
@@ -172,7 +186,7 @@ class TestProbes:
         return go(written(checkout, manifest(**changed)), on)
 
     def tools(self, evidence: Evidence) -> list[Tool]:
-        return [probe.report.tool for probe in evidence.probes if isinstance(probe, SanitizerProbe)]
+        return [probe.report.tool for probe in sanitizers(evidence)]
 
     def test_what_is_found_is_kept_and_decides_nothing(self, checkout: Checkout) -> None:
         on = engine(repro=[*[PLAIN] * 3, BLOCKING], memcheck_repro=[FAULTY])
@@ -216,9 +230,40 @@ class TestProbes:
         evidence = self.probed(checkout, on, failure=failure, more=more)
         assert self.tools(evidence) == tools
 
+    def silent(self, checkout: Checkout, on: FakeEngine) -> Evidence:
+        return self.probed(checkout, on, failure="wrong-numbers", repro='{figures: {rel_err: "> 1e-2"}}')
+
+    def test_a_finding_in_a_silent_failure_is_looked_for_in_fixed(self, checkout: Checkout) -> None:
+        on = engine(repro=[SILENT], memcheck_repro=[CLEAN], initcheck_repro=[UNWRITTEN], initcheck_fixed=[CLEAN])
+        looks = [(it.report.tool, it.variant) for it in sanitizers(self.silent(checkout, on))]
+        assert looks == [
+            (Tool.MEMCHECK, Variant.REPRO),
+            (Tool.INITCHECK, Variant.REPRO),
+            (Tool.INITCHECK, Variant.FIXED),
+        ]
+
+    def test_an_error_that_a_call_returned_is_not_looked_for_in_fixed(self, checkout: Checkout) -> None:
+        on = engine(repro=[SILENT], memcheck_repro=[recorded("invalid_device.memcheck")], initcheck_repro=[CLEAN])
+        assert {it.variant for it in sanitizers(self.silent(checkout, on))} == {Variant.REPRO}
+
+    def test_a_graph_is_captured_again_with_the_cache(self, checkout: Checkout) -> None:
+        on = engine(repro=[SILENT], memcheck_repro=[UNCAPTURED, CLEAN], initcheck_repro=[CLEAN])
+        memcheck, initcheck = sanitizers(self.silent(checkout, on))
+        assert (memcheck.report.cached, initcheck.report.cached) == (True, False)
+        assert memcheck.report.findings == []
+        plain, (first, again, other) = on.requests[0], [it for it in on.requests if it.wrapper]
+        assert again.variables == plain.variables
+        assert first.variables == other.variables == {**plain.variables, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+        assert again.wrapper == first.wrapper
+
+    def test_a_capture_that_is_refused_with_the_cache_too_is_the_scripts_own(self, checkout: Checkout) -> None:
+        on = engine(repro=[SILENT], memcheck_repro=[UNCAPTURED], initcheck_repro=[CLEAN])
+        memcheck, _initcheck = sanitizers(self.silent(checkout, on))
+        assert memcheck.report.findings[0].kind is Kind.API_ERROR
+        assert len([it for it in on.requests if "memcheck" in it.wrapper]) == 2
+
     def test_without_a_cuda_error_nothing_is_blocked(self, checkout: Checkout) -> None:
-        failing = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=0.5, exit_status=0)
-        on = engine(repro=[failing], memcheck_repro=[CLEAN])
+        on = engine(repro=[SILENT], memcheck_repro=[CLEAN])
         evidence = self.probed(checkout, on, repro='{figures: {rel_err: "> 1e-2"}}')
         assert [probe.probe for probe in evidence.probes] == ["sanitizer"]
 

@@ -12,13 +12,14 @@ from runner.probes.findings import (
     Nearest,
     Place,
     Tool,
+    alike,
     grouped,
     matches,
     missing,
     sentence,
     short_name,
 )
-from runner.probes.sanitizer import command, parse, summary
+from runner.probes.sanitizer import at_odds_with_capture, command, parse, summary
 from tests.recordings import DIRECTORY, Recording, recordings, sentences
 
 
@@ -479,6 +480,12 @@ def test_what_differs_is_not_grouped(old: str, new: str) -> None:
     assert len(grouped(parse(swept(0, 1) + swept(0, 1).replace(old, new), Tool.MEMCHECK))) == 2
 
 
+def test_alike_wherever_it_was_met() -> None:
+    first, other = one(*OUT_OF_BOUNDS), one(*(line.replace("block (4,", "block (5,") for line in OUT_OF_BOUNDS))
+    assert alike(first, other)
+    assert not alike(first, one(*(line.replace("write", "read") for line in OUT_OF_BOUNDS)))
+
+
 def test_summaries() -> None:
     text = report(
         "LEAK SUMMARY: 3,001,024 bytes leaked in 2 allocations",
@@ -568,6 +575,15 @@ def test_findings_survive_json() -> None:
     for said in SAID.values():
         finding = one(*said.lines, tool=said.tool)
         assert Finding.model_validate_json(finding.model_dump_json()) == finding
+
+
+def test_a_capture_that_fails_for_want_of_a_cache() -> None:
+    without = {it.name for it in recordings() if at_odds_with_capture(f"{it.stdout}\n{it.stderr}")}
+    assert without == {f"torch_graph_capture.{label}" for label in ("uncached", "memcheck", "initcheck")}
+
+
+def test_a_release_that_does_not_name_the_error() -> None:
+    assert at_odds_with_capture("RuntimeError: CUDA error: operation not permitted when stream is capturing")
 
 
 def test_the_command() -> None:

@@ -59,8 +59,8 @@ def found(name: str, tool: Tool = Tool.MEMCHECK, declared: SanitizerFinding | No
     return report(recorded(name), tool, None, declared)
 
 
-def under(name: str, tool: Tool = Tool.MEMCHECK) -> SanitizerProbe:
-    return SanitizerProbe(report=found(name, tool), stdout=recorded(name).stdout)
+def under(name: str, tool: Tool = Tool.MEMCHECK, variant: Variant = Variant.REPRO) -> SanitizerProbe:
+    return SanitizerProbe(variant=variant, report=found(name, tool), stdout=recorded(name).stdout)
 
 
 def sanitized(name: str, **declared: Any) -> Trial:
@@ -176,6 +176,23 @@ def test_wrong_numbers_and_what_a_probe_found() -> None:
     )
 
 
+def silent(*probes: SanitizerProbe) -> Evidence:
+    return run(replace(PROVED, stdout="rel_err=0.5\n"), probes=list(probes))
+
+
+def test_what_fixed_has_as_well_is_no_cause() -> None:
+    both = [under("uninitialized_read.initcheck", Tool.INITCHECK, variant) for variant in Variant]
+    assert "initcheck" in plain(headline(silent(both[0])))
+    assert "initcheck" not in plain(headline(silent(*both)))
+    other = under("uninitialized_copy.initcheck", Tool.INITCHECK, Variant.FIXED)
+    assert "read_uninitialized" in plain(headline(silent(both[0], other)))
+
+
+def test_what_is_found_in_fixed_alone_is_not_told() -> None:
+    said = plain(headline(silent(under("uninitialized_read.initcheck", Tool.INITCHECK, Variant.FIXED))))
+    assert "initcheck" not in said
+
+
 def test_the_declared_finding_comes_before_any_other() -> None:
     declared = sanitized("torch_raw_kernel.memcheck", kind="api-error")
     shows = run(recorded("torch_raw_kernel.bare"), sanitized=[declared], probes=[under("misaligned_read.memcheck")])
@@ -239,6 +256,19 @@ class TestPages:
         assert "- an out-of-bounds write of 4 bytes, just behind a 256-byte buffer, in store_one" in page
         assert "<details><summary>What compute-sanitizer printed: memcheck on repro, a probe</summary>" in page
         assert "Invalid __global__ write of size 4 bytes" in page
+
+    def test_which_script_a_probe_looked_at(self) -> None:
+        looks = [under("uninitialized_read.initcheck", Tool.INITCHECK, variant) for variant in Variant]
+        page = case_page([silent(*looks)])
+        assert "initcheck on repro, a probe:\n- a read of 4 bytes" in page
+        assert "initcheck on fixed, a probe:\n- a read of 4 bytes" in page
+
+    def test_the_allocators_cache_is_owned_up_to(self) -> None:
+        quiet = under("torch_graph_capture.memcheck-cached")
+        cached = quiet.model_copy(update={"report": quiet.report.model_copy(update={"cached": True})})
+        said = "- with PyTorch's caching allocator, without which no CUDA graph can be captured"
+        assert said in case_page([silent(cached)])
+        assert said not in case_page([silent(quiet)])
 
     def test_the_kernel_log(self, shows: Evidence) -> None:
         assert "- Xid 31 during repro, 1 time: <code>pid=7, name=python3, MMU &#124; Fault</code>" in case_page([shows])
