@@ -7,7 +7,7 @@ from runner import __version__
 
 PACKED = "REVISION"
 
-SEMANTICS = 1
+SEMANTICS = 2
 """The version of what a verdict means: evidence made under another one is not reused.
 
 A constant, and not a digest of the code: most changes to the code that judges trials change no verdict (words, speed,

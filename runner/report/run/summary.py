@@ -27,7 +27,7 @@ def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] =
         runner=run.runner,
         command=run.command,
         selection=run.selection,
-        workers=run.workers,
+        workers=_workers(run),
         tally=_tally("", lines),
         by_device=_grouped(lines, [line.device or NO_DEVICE for line in lines]),
         by_environment=_grouped(lines, [line.environment for line in lines]),
@@ -123,7 +123,7 @@ def _durations(run: Run) -> Durations:
     work_s = sum((end - start).total_seconds() for start, end in spans)
     busy_s = sum(_covered(group) for group in _by_worker(run))
     counts = bool(spans) and wall_s > 0
-    workers = len(run.workers) or len(_by_worker(run))
+    workers = len(_workers(run))
     return Durations(
         wall_s=wall_s,
         work_s=work_s,
@@ -140,6 +140,11 @@ Span = tuple[datetime, datetime]
 def _span(done: Finished) -> Span:
     start = utc(done.started)
     return start, start + timedelta(seconds=max(done.duration_s, 0.0))
+
+
+def _workers(run: Run) -> list[str]:
+    """Those that are on record, and those that only jobs tell of: a run that was killed left no record of them."""
+    return sorted({*run.workers, *(done.worker for done in run.finished if done.worker)})
 
 
 def _by_worker(run: Run) -> list[list[Span]]:

@@ -95,6 +95,14 @@ def test_utilisation_counts_a_worker_once_however_many_jobs_it_has() -> None:
     assert durations.at_once == pytest.approx(1.5)
 
 
+def test_workers_of_a_run_that_was_killed_are_known_by_their_jobs() -> None:
+    done = [finished(job("a"), worker="one"), finished(job("b"), worker="two"), finished(job("c"), worker="")]
+    assert summarise(run(done, workers=["two"])).workers == ["one", "two"]
+    minute: dict[str, Any] = {"duration_s": 60.0, "worker": "one"}
+    alone = run([finished(job("a"), **minute)], workers=[], ended=START + timedelta(seconds=120))
+    assert summarise(alone).durations.busy == pytest.approx(0.5)
+
+
 def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
     done = [finished(RWKV, started=START - timedelta(hours=2), duration_s=-5.0)]
     durations = summarise(run(done, ended=START - timedelta(hours=1))).durations
