@@ -39,6 +39,28 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
         return _Run(plan, guard, console, faults).evidence()
 
 
+def prepare_case(case: Case, options: Options, engine: Engine, console: Console) -> Skipped | None:
+    """Have what `run_case` would run the case in ready, and no more; or why it would not be run."""
+    plan = make_plan(case, options, engine)
+    if isinstance(plan, Skipped):
+        return plan
+    _prepare(plan, engine, console)
+    return None
+
+
+def _recipes(plan: Plan) -> dict[Variant, Recipe]:
+    """One for both variants, unless a release case gives each its own lock."""
+    return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
+
+
+def _prepare(plan: Plan, engine: Engine | Guard, console: Console) -> dict[Recipe, Prepared]:
+    environments = {}
+    for wanted in dict.fromkeys(_recipes(plan).values()):
+        with console.step(f"preparing {wanted.use_image or wanted.image}") as note:
+            environments[wanted] = engine.prepare(wanted, note)
+    return environments
+
+
 @dataclass(frozen=True)
 class _Run:
     plan: Plan
@@ -49,7 +71,9 @@ class _Run:
     def evidence(self) -> Evidence | Skipped:
         plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
         self.console.say(f"{plan.case.id} in environment {plan.environment} ({self.engine.version})")
-        environments = self._prepare()  # before the GPUs are held: building one takes minutes, and no GPU
+        environments = _prepare(
+            plan, self.engine, self.console
+        )  # before the GPUs are held: building one takes minutes, and no GPU
         with self._device_locks():
             places = self._places(environments)
             prepared = time.monotonic()
@@ -78,22 +102,10 @@ class _Run:
             return hardware.lock_gpus(self.plan.gpus, self.console.say, shared=self.plan.spec.share_gpu)
         return nullcontext()
 
-    def _recipes(self) -> dict[Variant, Recipe]:
-        """One for both variants, unless a release case gives each its own lock."""
-        plan = self.plan
-        return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
-
-    def _prepare(self) -> dict[Recipe, Prepared]:
-        return {wanted: self._prepared(wanted) for wanted in dict.fromkeys(self._recipes().values())}
-
-    def _prepared(self, wanted: Recipe) -> Prepared:
-        with self.console.step(f"preparing {wanted.use_image or wanted.image}") as note:
-            return self.engine.prepare(wanted, note)
-
     def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, Place]:
         """What each variant runs in, and what is really there."""
         places = {wanted: self._place(wanted, prepared) for wanted, prepared in environments.items()}
-        return {variant: places[wanted] for variant, wanted in self._recipes().items()}
+        return {variant: places[wanted] for variant, wanted in _recipes(self.plan).items()}
 
     def _place(self, wanted: Recipe, prepared: Prepared) -> Place:
         seen = self._attest(prepared)

@@ -17,7 +17,7 @@ from runner.corpus import order
 from runner.corpus.journal import Journal
 from runner.corpus.model import End, Finished, Job, Lost
 from runner.corpus.table import Display
-from runner.corpus.workers import ATTEMPTS, Ended, Event, Gone, Said, Start, Workers, given_up
+from runner.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Said, Start, Workers, given_up
 from runner.errors import CasebookError, MachineError
 from runner.report import render
 
@@ -53,6 +53,8 @@ class Driver:
         self._running: dict[str, tuple[Start, str]] = {}
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
+        self._begun: dict[str, float] = {}
+        self._built_s: dict[str, float] = defaultdict(float)
         self._names = set(self.journal.run.workers)
         self._ended: list[Finished] = []
         self._failed = False
@@ -91,6 +93,7 @@ class Driver:
         for start in starts:
             worker = self.workers.start(start)
             self._running[start.job.name] = start, worker
+            self._begun[start.job.name] = self.clock()
             self._names.add(worker)
             self.display.started(start, worker)
 
@@ -116,6 +119,12 @@ class Driver:
                 if finished.end is End.RAN:
                     self.prepared.add((start.machine, start.job.environment_key))
                 self._end(finished)
+            case Built(job=job):
+                start, _ = self._running.pop(job.name)
+                self.prepared.add((start.machine, job.environment_key))
+                self._built_s[job.name] += self.clock() - self._begun[job.name]
+                self._waiting = order.ranked([*self._waiting, job])
+                self.display.built(job)
             case Gone(job=job, lost=lost):
                 self.lost()
                 self._again(job, lost)
@@ -138,7 +147,8 @@ class Driver:
             self._waiting = order.ranked([*self._waiting, job])
 
     def _end(self, finished: Finished) -> None:
-        whole = finished.model_copy(update={"lost": self._lost.pop(finished.job.name, [])})
+        name = finished.job.name
+        whole = finished.model_copy(update={"lost": self._lost.pop(name, []), "built_s": self._built_s.pop(name, 0.0)})
         self._failed |= self.fail_fast and whole.end in {End.RAN, End.BROKE} and not whole.confirmed
         self._ended.append(whole)
 

@@ -21,7 +21,7 @@ from runner.corpus.fleet_cluster import connected
 from runner.corpus.fleet_nodes import Nodes, pinned
 from runner.corpus.model import End, Finished, Lost, Settings
 from runner.corpus.pool import WORK, cores
-from runner.corpus.workers import Ended, Event, Gone, Machine, Said, Start
+from runner.corpus.workers import Built, Ended, Event, Gone, Machine, Said, Start
 from runner.engines.uv import disk_is_full
 from runner.errors import EngineError
 from runner.evidence import Evidence, evidence_path
@@ -141,14 +141,16 @@ class Fleet:
             raise EngineError(f"the fleet at {self._address} went away: {why}; go on with --resume") from error
 
     def _submit(self, task: _Task, node: str, case: bytes) -> Any:
-        job, machine = task.start.job, self._nodes.machines[node]
-        order = (job.model_dump_json(), self._settings.model_dump_json(), self._work)
+        start, machine = task.start, self._nodes.machines[node]
+        order = (start.job.model_dump_json(), self._settings.model_dump_json(), self._work)
         resources = {
-            "num_cpus": min(max(1, job.cores), machine.cores),
-            "num_gpus": SHARE if job.shared and job.gpus else len(task.start.gpus),
+            "num_cpus": 1 if start.builds else min(max(1, start.job.cores), machine.cores),
+            "num_gpus": SHARE if start.job.shared and start.gpus else len(start.gpus),
         }
-        remote = self._do.options(name=job.name, **resources, **pinned(node))
-        return remote.remote(order, case, self._images, tuple(task.start.gpus), (self._mail, task.sender))
+        remote = self._do.options(name=start.job.name, **resources, **pinned(node))
+        return remote.remote(
+            order, case, self._images, tuple(start.gpus), (self._mail, task.sender), builds=start.builds
+        )
 
     def _news(self, within_s: float) -> list[Event]:
         if not self._tasks:
@@ -164,6 +166,8 @@ class Fleet:
         errors = self._ray.exceptions
         try:
             finished, evidence = self._ray.get(ref)
+            if finished is None:
+                return Built(job=task.start.job)
             return Ended(finished=self._kept(task, Finished.model_validate_json(finished), evidence))
         except errors.RayTaskError as error:
             return Ended(finished=self._broke(task, f"the runner failed there: {one_line(str(error.cause), 300)}"))

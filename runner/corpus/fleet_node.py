@@ -70,12 +70,13 @@ def attest() -> str:
 
 
 def work(
-    order: Sequence[str], case: bytes, images: bytes, gpus: Sequence[int], notes: tuple[Any, str]
-) -> tuple[str, str | None]:
+    order: Sequence[str], case: bytes, images: bytes, gpus: Sequence[int], notes: tuple[Any, str], *, builds: bool
+) -> tuple[str | None, str | None]:
     """Run a job, and give back its `Finished` and its evidence, both as JSON. Runs on the node.
 
     `order` holds the job, the settings, and what is to be run as "module:name"; `case` and `images` are archives;
-    `gpus` those that the driver chose; `notes` a `Mailbox` for lines of text, and whose they are.
+    `gpus` those that the driver chose; `notes` a `Mailbox` for lines of text, and whose they are. With `builds` only
+    the environment is prepared, and no `Finished` says that it is there.
     """
     mail, worker = notes
 
@@ -90,8 +91,8 @@ def work(
         for packed in (images, case):
             parcel.unpack(packed, root)
         here = settings.model_copy(update={"root": str(root), "reports": str(reports)})
-        finished = run(job, here, NotingConsole(tell), given(gpus, assigned(), hardware.gpus()))
-        return finished.model_dump_json(), _evidence(finished, reports)
+        finished = run(job, here, NotingConsole(tell), given(gpus, assigned(), hardware.gpus()), builds=builds)
+        return (finished.model_dump_json(), _evidence(finished, reports)) if finished else (None, None)
 
 
 def _evidence(finished: Finished, reports: Path) -> str | None:

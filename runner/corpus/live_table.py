@@ -67,8 +67,11 @@ class LiveTable:
         else:
             self.say(told)
 
+    def built(self, job: Job) -> None:
+        self._state.waits_again(job)
+
     def lost(self, job: Job, lost: Lost) -> None:
-        self._state.lost(job)
+        self._state.waits_again(job)
         self.say(lost_line(job, lost))
 
     def drawn(self) -> RenderableType:

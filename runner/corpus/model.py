@@ -71,6 +71,7 @@ class Lost(Record):
 class Finished(Record):
     """What came of one job. `reason` is one line for a person; `evidence` a path within the reports directory.
 
+    `built_s` went before `duration_s`, on a worker but on no GPU: its environment was prepared.
     `stops`: the machine can't go on, as its disk is full or its engine gone. That is no end of the job: it is never
     written to a run's record, and the job is tried again.
     """
@@ -88,6 +89,7 @@ class Finished(Record):
     lost: list[Lost] = Field(default_factory=list)
     started: datetime
     duration_s: float = 0.0
+    built_s: float = 0.0
     stops: bool = False
 
     @property

@@ -10,6 +10,8 @@
   jobs have run the longest, and free ones for the rest. Nothing new gets them, however short: durations are guesses,
   and the wide ones went first, so this is rare. So no job waits for one that was started after it began to wait. The
   same for cores: what it needs of them is kept with its GPUs, and where only they are missing, nothing is started.
+- An environment is prepared before its job gets a GPU, which others use meanwhile. Jobs whose environment is there go
+  before those builds, and all that wants a GPU before what does not: so GPUs wait for cores as little as can be.
 - Of two jobs in an environment that is not prepared yet, the second would only wait for the first one's build: another
   job goes before it, if there is one.
 """
@@ -17,6 +19,7 @@
 import statistics
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from itertools import islice, takewhile
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -42,7 +45,13 @@ def choose(
 ) -> list[Start]:
     """What to start now. `waiting` is ranked, and `running` in the order in which it was started."""
     decision = _Decision([_Room(machine, running) for machine in machines], prepared)
-    postponed = decision.go_through(waiting, postpones=True)
+    if not decision.has_cores:
+        return []
+    with_gpus = list(takewhile(lambda job: job.gpus, waiting))  # ranked before all others
+    unbuilt, built = decision.apart(with_gpus)
+    decision.go_through(built, postpones=False)
+    decision.build(unbuilt)
+    postponed = decision.go_through(islice(waiting, len(with_gpus), None), postpones=True)
     decision.go_through(postponed, postpones=False)
     return decision.starts
 
@@ -97,11 +106,36 @@ class _Decision:
         self.starts: list[Start] = []
         self._full: set[tuple[int, int, bool, str | None]] = set()
 
+    @property
+    def has_cores(self) -> bool:
+        return any(room.cores > 0 for room in self.rooms)
+
+    def apart(self, jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
+        """Of jobs on GPUs, those whose environment is to be prepared first, and the others."""
+        found = [(job, self._is_to_be_built(job)) for job in jobs]
+        return [job for job, first in found if first], [job for job, first in found if not first]
+
+    def _is_to_be_built(self, job: Job) -> bool:
+        """Whether its environment has to be prepared before it starts on a GPU: anywhere, or where one is free."""
+        able = [room for room in self.rooms if room.could(job)] if job.environment_key else []
+        ready = [room for room in able if self._is_there(room, job)]
+        if any(room.fits(job) for room in ready):
+            return False
+        return any(room.fits(job) for room in able) if ready else bool(able)
+
+    def build(self, jobs: Iterable[Job]) -> None:
+        """Prepare what these jobs run in; once on a machine, whatever the number of jobs."""
+        for job in jobs:
+            rooms = [room for room in self.rooms if room.cores > 0 and room.could(job)]
+            rooms = [room for room in rooms if not self._is_there(room, job) and not room.builds(job.environment_key)]
+            if rooms:
+                self.starts.append(max(rooms, key=lambda room: room.cores).build(job))
+
     def go_through(self, jobs: Iterable[Job], *, postpones: bool) -> list[Job]:
         """Start what can be started; those that had better not be started yet."""
         postponed = []
         for job in jobs:
-            if not any(room.cores > 0 for room in self.rooms):
+            if not self.has_cores:
                 break
             needs = (job.gpus, job.cores, job.shared, job.compute_capability)
             if needs in self._full:
@@ -122,16 +156,18 @@ class _Decision:
             min(able, key=lambda room: len(room.before(job))).keep(job)
 
     def _only_waits(self, job: Job, rooms: Iterable["_Room"]) -> bool:
-        """Not for jobs of several GPUs or cores: others would take these meanwhile."""
-        return job.gpus < 2 and job.cores < 2 and all(self._is_built(room, job) for room in rooms)
+        """Not for jobs of several cores: others would take these meanwhile."""
+        return job.cores < 2 and all(self._is_built(room, job) for room in rooms)
 
     def _is_built(self, room: "_Room", job: Job) -> bool:
         key = job.environment_key
-        return bool(key) and (room.name, key) not in self.prepared and room.runs(key)
+        return bool(key) and not self._is_there(room, job) and room.runs(key)
+
+    def _is_there(self, room: "_Room", job: Job) -> bool:
+        return (room.name, job.environment_key) in self.prepared
 
     def _cost(self, room: "_Room", job: Job) -> tuple[bool, bool, int]:
-        is_there = (room.name, job.environment_key) in self.prepared
-        return self._is_built(room, job), not is_there, -room.cores
+        return self._is_built(room, job), not self._is_there(room, job), -room.cores
 
 
 class _Room:
@@ -142,11 +178,14 @@ class _Room:
         self._machine = machine
         self._running = [start for start in running if start.machine == machine.name]
         self._kept: set[int] | None = None
-        self.cores = machine.cores - sum(self._cores_of(start.job) for start in self._running)
+        self.cores = machine.cores - sum(map(self._cores_in, self._running))
 
     def _cores_of(self, job: Job) -> int:
         """A job that wants more than there are gets the whole machine."""
         return min(max(1, job.cores), self._machine.cores)
+
+    def _cores_in(self, start: Start) -> int:
+        return 1 if start.builds else self._cores_of(start.job)
 
     def could(self, job: Job) -> bool:
         return self._machine.cores > 0 and len(_suitable(job, self._machine)) >= job.gpus
@@ -156,6 +195,15 @@ class _Room:
 
     def runs(self, key: str) -> bool:
         return any(start.job.environment_key == key for start in self._running)
+
+    def builds(self, key: str) -> bool:
+        return any(start.builds and start.job.environment_key == key for start in self._running)
+
+    def build(self, job: Job) -> Start:
+        start = Start(job=job, machine=self.name, builds=True)
+        self._running.append(start)
+        self.cores -= 1
+        return start
 
     def take(self, job: Job) -> Start:
         start = Start(job=job, machine=self.name, gpus=tuple(self._free(job)[: job.gpus]))
@@ -171,7 +219,7 @@ class _Room:
             before = self.before(job)
             coming = [gpu for start in before for gpu in start.gpus]
             self._kept = {*coming, *self._free(job)[: max(0, job.gpus - len(self._ready(job, before)))]}
-            then = self.cores + sum(self._cores_of(start.job) for start in before)  # free when its GPUs are
+            then = self.cores + sum(map(self._cores_in, before))  # free when its GPUs are
             self.cores = min(self.cores, max(0, then - self._cores_of(job)))
 
     def before(self, job: Job) -> Sequence[Start]:

@@ -20,7 +20,7 @@ from typing import Self
 
 from runner.corpus.model import Finished, Job, Lost, Settings
 from runner.corpus.serve import STOP_S, Order, log_path
-from runner.corpus.workers import Ended, Event, Gone, Gpu, Machine, Said, Start
+from runner.corpus.workers import Built, Ended, Event, Gone, Gpu, Machine, Said, Start
 from runner.devices import hardware
 
 WORK = "runner.corpus.work:run_job"
@@ -106,7 +106,7 @@ class Pool:
             return name
         worker.start, worker.begun = start, time.monotonic()
         with suppress(OSError):  # it has died: `events` will see that
-            worker.connection.send(Order(start.job, tuple(start.gpus)))
+            worker.connection.send(Order(start.job, tuple(start.gpus), start.builds))
         return worker.name
 
     def events(self, within_s: float) -> Sequence[Event]:
@@ -124,13 +124,15 @@ class Pool:
             events += self._buried(worker)
         return events
 
-    def _understood(self, worker: _Worker, message: str | Finished) -> list[Event]:
+    def _understood(self, worker: _Worker, message: str | Finished | None) -> list[Event]:
         start = worker.start
         if start is None:
             return []
         if isinstance(message, str):
             return [Said(worker=worker.name, job=start.job, text=message)]
         self._released(worker)
+        if message is None:
+            return [Built(job=start.job)]
         self._stopped |= message.stops
         return [Ended(finished=message.model_copy(update={"worker": worker.name, "job": start.job}))]
 

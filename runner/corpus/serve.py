@@ -15,7 +15,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from runner.console import Console, PlainConsole
 from runner.corpus.model import End, Finished, Job, Settings
@@ -25,14 +25,22 @@ STOP_S = 8.0
 NOTE_S = 0.25
 """Notes on a step, such as the lines of a build, go to the driver at most this often."""
 
-Work = Callable[[Job, Settings, Console, Sequence[int]], Finished]
+
+class Work(Protocol):
+    """What a worker does: `runner.corpus.work.run_job`."""
+
+    def __call__(
+        self, job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, builds: bool
+    ) -> Finished | None:
+        """None: what the job was to build is there."""
 
 
 class Order(NamedTuple):
-    """Over the pipe: what to do next. What comes back is a line of text for the table, or the end of the job."""
+    """Over the pipe: what to do next. What comes back is a line of text for the table, or what `Work` gave."""
 
     job: Job
     gpus: Sequence[int]
+    builds: bool
 
 
 class NotingConsole(PlainConsole):
@@ -89,10 +97,10 @@ def _work(connection: Connection, orders: "SimpleQueue[Order | None]", settings:
         connection.send(_finished(order, settings, NotingConsole(connection.send), work))
 
 
-def _finished(order: Order, settings: Settings, console: Console, work: Work) -> Finished:
+def _finished(order: Order, settings: Settings, console: Console, work: Work) -> Finished | None:
     started, begun = datetime.now(UTC), time.monotonic()
     try:
-        return work(order.job, settings, console, order.gpus)
+        return work(order.job, settings, console, order.gpus, builds=order.builds)
     except (Exception, SystemExit) as error:  # noqa: BLE001 whatever it is: the next job is to run
         return Finished(
             job=order.job,

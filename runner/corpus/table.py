@@ -1,6 +1,6 @@
 """What a person sees of a run: a live table on a terminal, one line for each finished job elsewhere.
 
-Each job is told of with `started` and then `ended` or `lost`, by the one thread that drives the run.
+Each job is told of with `started` and then `ended`, `built` or `lost`, by the one thread that drives the run.
 """
 
 import time
@@ -49,7 +49,8 @@ class State:
     @property
     def left_s(self) -> float | None:
         """How long it will go on; None where nobody knows."""
-        running = [(doing.start.job, self.since_s(doing)) for doing in list(self.workers.values())]
+        doings = list(self.workers.values())
+        running = [(doing.start.job, 0.0 if doing.start.builds else self.since_s(doing)) for doing in doings]
         return left_s(list(self._waiting.values()), running, self.machines, list(self._took))
 
     def since_s(self, doing: Doing) -> float:
@@ -71,7 +72,7 @@ class State:
         if finished.end is End.RAN:
             self._took.append(finished.duration_s)
 
-    def lost(self, job: Job) -> None:
+    def waits_again(self, job: Job) -> None:
         self._left(job)
         self._waiting[job.name] = job
 
@@ -98,6 +99,9 @@ class Display(Protocol):
         """What a worker does now."""
 
     def ended(self, finished: Finished) -> None: ...
+
+    def built(self, job: Job) -> None:
+        """Its environment is there; it will be started again."""
 
     def lost(self, job: Job, lost: Lost) -> None:
         """Its worker is gone; it will be started again, or `ended` says that it is given up."""
@@ -142,8 +146,11 @@ class Lines:
         self._state.ended(finished)
         self.say(line(finished, self._state.done, self._state.total))
 
+    def built(self, job: Job) -> None:
+        self._state.waits_again(job)
+
     def lost(self, job: Job, lost: Lost) -> None:
-        self._state.lost(job)
+        self._state.waits_again(job)
         self.say(lost_line(job, lost))
 
 

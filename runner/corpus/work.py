@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from runner.engines.uv import disk_is_full
 from runner.errors import CasebookError, EngineError
 from runner.evidence import Evidence, Outcome, evidence_path
 from runner.plan import Options, Skipped
-from runner.run import run_case
+from runner.run import prepare_case, run_case
 
 REASON_LIMIT = 400
 """Characters of a reason."""
@@ -26,14 +26,19 @@ PATIENCE_S = 60.0
 _POLL_S = 1.0
 
 
-def run_job(job: Job, settings: Settings, console: Console, gpus: Sequence[int] = ()) -> Finished:
+def run_job(
+    job: Job, settings: Settings, console: Console, gpus: Sequence[int] = (), *, builds: bool = False
+) -> Finished | None:
     """Run the job on these GPUs, and write its evidence. Raises nothing but KeyboardInterrupt and SystemExit.
 
-    Pages are not written: whoever runs many jobs does that once for all.
+    With `builds` only its environment is prepared: None, unless that is how the job ends. Pages are not written:
+    whoever runs many jobs does that once for all.
     """
     started, begun = datetime.now(UTC), time.monotonic()
     try:
-        came = _patiently(job, settings, console, gpus)
+        came = _patiently(_build if builds else _once, job, settings, console, gpus)
+        if came is None:
+            return None
     except CasebookError as error:
         came = _broke(str(error), stops=_is_the_disk(error) or isinstance(error, _EngineGoneError))
     except OSError as error:
@@ -52,16 +57,25 @@ class _At(NamedTuple):
     line: int
 
 
-def _patiently(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> dict[str, Any]:
-    """Run it, and once more where the engine went away meanwhile and came back."""
+_Came = dict[str, Any] | None
+
+
+def _patiently(
+    do: Callable[[Job, Settings, Console, Sequence[int]], _Came],
+    job: Job,
+    settings: Settings,
+    console: Console,
+    gpus: Sequence[int],
+) -> _Came:
+    """Do it, and once more where the engine went away meanwhile and came back."""
     try:
-        return _once(job, settings, console, gpus)
+        return do(job, settings, console, gpus)
     except EngineError as error:
         if settings.engine == EngineName.VENV:
             raise
         console.say(f"{job.name}: {one_line(str(error), REASON_LIMIT)}; waiting for the engine")
         _wait_for_engine(settings, console)
-        return _once(job, settings, console, gpus)
+        return do(job, settings, console, gpus)
 
 
 def _wait_for_engine(settings: Settings, console: Console) -> None:
@@ -76,17 +90,29 @@ def _wait_for_engine(settings: Settings, console: Console) -> None:
         time.sleep(_POLL_S)
 
 
-def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> dict[str, Any]:
+def _build(job: Job, settings: Settings, console: Console, _gpus: Sequence[int]) -> _Came:
+    root = Path(settings.root)
+    case = find(root, job.case, known_images(root))
+    with choosing.choose(settings.engine, root, console.say) as engine:
+        skipped = prepare_case(case, options_of(settings, job.environment), engine, console)
+    return _skipped(skipped) if skipped else None
+
+
+def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> _Came:
     root, reports = Path(settings.root), Path(settings.reports)
     case = find(root, job.case, known_images(root))
     options = options_of(settings, job.environment, gpus if job.gpus and gpus else None)
     with choosing.choose(settings.engine, root, console.say) as engine:
         result = run_case(case, options, engine, console)
     if isinstance(result, Skipped):
-        return {"end": End.SKIPPED, "reason": one_line("; ".join(result.reasons), REASON_LIMIT)}
+        return _skipped(result)
     path = evidence_path(reports, result)
     result.write(path)
     return {"end": End.RAN, **facts(result), "evidence": path.relative_to(reports).as_posix()}
+
+
+def _skipped(result: Skipped) -> dict[str, Any]:
+    return {"end": End.SKIPPED, "reason": one_line("; ".join(result.reasons), REASON_LIMIT)}
 
 
 def options_of(settings: Settings, environment: str, gpus: Sequence[int] | None = None) -> Options:

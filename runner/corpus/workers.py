@@ -9,7 +9,7 @@ The driver asks `runner.corpus.order` what to start where, starts it, and waits 
             for event in workers.events(within_s=1.0):
                 ...
 
-On a worker a job is `runner.corpus.work.run_job(start.job, settings, console, start.gpus)`.
+On a worker a job is `runner.corpus.work.run_job(start.job, settings, console, start.gpus, builds=start.builds)`.
 """
 
 from collections.abc import Sequence
@@ -44,11 +44,15 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """One job is to run on this machine with these GPUs (as many as it asks for, by index). Also what runs now."""
+    """One job is to run on this machine with these GPUs (as many as it asks for, by index). Also what runs now.
+
+    `builds`: only its environment is to be prepared there, without a GPU; then `Built` follows in place of `Ended`.
+    """
 
     job: Job
     machine: str
     gpus: Sequence[int] = ()
+    builds: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,13 @@ class Ended:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a job was started to build is there. The job itself is still to be run."""
+
+    job: Job
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gone:
     """A worker went away, and what it did has to be done again. Its place is taken by another one."""
 
@@ -75,7 +86,7 @@ class Gone:
     lost: Lost
 
 
-Event = Said | Ended | Gone
+Event = Said | Ended | Built | Gone
 
 
 class Workers(Protocol):
@@ -95,7 +106,8 @@ class Workers(Protocol):
     def start(self, start: Start) -> str:
         """Have a job run; the name of the worker that does it. One job is started once until its event came.
 
-        It never waits for a free worker, and raises nothing about the job: an `Ended` or a `Gone` follows each start.
+        It never waits for a free worker, and raises nothing about the job: an `Ended`, a `Built` or a `Gone` follows
+        each start.
         """
 
     def events(self, within_s: float) -> Sequence[Event]:

@@ -13,11 +13,13 @@ from runner.corpus.model import End, Finished, Job, Settings
 from runner.corpus.work import run_job
 
 
-def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> Finished:
+def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, builds: bool) -> Finished | None:
     """Does one of: real, gpus, say PATH (until it is there), die, raise, first PATH (waits once), hold PATH."""
     verb, _, more = job.project.partition(" ")
     if verb == "real":
-        return run_job(job, settings, console, gpus)
+        return run_job(job, settings, console, gpus, builds=builds)
+    if builds:
+        return None
     begun, reason = time.monotonic(), ""
     match verb:
         case "gpus":

@@ -24,7 +24,7 @@ from runner.corpus.fleet import Fleet
 from runner.corpus.fleet_nodes import CAPABILITY_LABEL
 from runner.corpus.model import Job, Run, Settings
 from runner.corpus.table import display
-from runner.corpus.workers import Ended, Event, Gone, Said, Start
+from runner.corpus.workers import Built, Ended, Event, Gone, Said, Start
 from runner.evidence import Grade
 
 PATIENCE_S = 120.0
@@ -94,6 +94,7 @@ class Scenario:
             found["machines"] = [[each.cores, [gpu.compute_capability for gpu in each.gpus]] for each in (wide, gpu)]
             found["real"] = ended(outcome(fleet, job("plain", "real"), wide.name))
             found["said"] = self.said(fleet, wide.name)
+            found["built"] = self.built(fleet, gpu.name)
             found["gpus"] = ended(outcome(fleet, job("plain", "gpus", gpus=2), gpu.name, (0, 1)))
             found["shared"] = ended(outcome(fleet, job("plain", "gpus", gpus=1, shared=True), gpu.name, (0,)))
             wants = [job("plain", "gpus", gpus=1, compute_capability=range_) for range_ in (">=9.0", ">=10.0")]
@@ -121,6 +122,16 @@ class Scenario:
         assert isinstance(event, Said)
         assert event.worker == worker
         return [event.job.name, event.text]
+
+    def built(self, fleet: Fleet, machine: str) -> list[str]:
+        """An environment that is prepared while other jobs have all GPUs of the machine."""
+        enough = self.top / "enough gpu"
+        fleet.start(Start(job=job("plain", f"say {enough}", gpus=2), machine=machine, gpus=(0, 1)))
+        fleet.start(Start(job=job("plain", "real", gpus=1), machine=machine, builds=True))
+        event = next_of(fleet, Built | Ended | Gone)
+        enough.touch()
+        next_of(fleet, Ended)
+        return [type(event).__name__, event.job.name if isinstance(event, Built) else ""]
 
     def killed(self, fleet: Fleet) -> dict[str, Any]:
         """A run of two jobs, of which one is on a node that is killed."""

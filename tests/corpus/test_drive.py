@@ -13,7 +13,7 @@ from runner.corpus.drive import Driver, Pages
 from runner.corpus.journal import Journal, read
 from runner.corpus.model import End, Finished, Job, Lost, Run
 from runner.corpus.table import display
-from runner.corpus.workers import ATTEMPTS, Ended, Event, Gone, Gpu, Machine, Start
+from runner.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Gpu, Machine, Start
 from runner.errors import MachineError
 from runner.evidence import Verdict, evidence_path
 from tests.corpus.test_journal import NOW, finished, job
@@ -39,7 +39,10 @@ def stops(start: Start) -> Event:
 
 
 class FakeWorkers:
-    """Does each job at once when it is asked for news, one at a time, as `answers` say in turn; then they end well."""
+    """Does each job at once when it is asked for news, one at a time, as `answers` say in turn; then they end well.
+
+    What is to be built is there, without an answer.
+    """
 
     def __init__(self, *answers: Answer, machines: Sequence[Machine] = (TWO_CORES,)) -> None:
         self.answers = list(answers)
@@ -61,6 +64,8 @@ class FakeWorkers:
 
     def events(self, within_s: float) -> Sequence[Event]:
         start = self._now.pop(0)
+        if start.builds:
+            return [Built(job=start.job)]
         answer = self.answers.pop(0) if self.answers else ends
         event = answer(start)
         if isinstance(event, BaseException):
@@ -126,6 +131,44 @@ def test_the_longest_goes_first(make: Callable[..., Bench]) -> None:
     )
     bench.drive(workers)
     assert [start.job.case for start in workers.starts] == ["long", "mid", "short"]
+
+
+def test_a_gpu_runs_one_job_while_the_environment_of_the_next_is_built(make: Callable[..., Bench]) -> None:
+    wanted = [job(name, gpus=1, environment_key=name, expected_s=9.0) for name in ("a", "b")]
+    bench, workers = make(*wanted), FakeWorkers(machines=[Machine(name="here", cores=2, gpus=[GPU])])
+    ticks = iter(range(10**6))
+    bench.drive(workers, clock=lambda: float(next(ticks)))
+    starts = [(start.job.case, start.builds, tuple(start.gpus)) for start in workers.starts]
+    assert starts == [("a", True, ()), ("b", True, ()), ("a", False, (0,)), ("b", False, (0,))]
+    assert bench.ends == {each.name: End.RAN for each in wanted}
+    assert [each.built_s > 0 for each in bench.on_disk()] == [True, True]
+
+
+def test_what_is_there_already_is_not_built(make: Callable[..., Bench]) -> None:
+    bench = make(job("a", gpus=1, environment_key="k"))
+    workers = FakeWorkers(machines=[Machine(name="here", cores=2, gpus=[GPU])])
+    bench.drive(workers, prepared={("here", "k")})
+    assert [start.builds for start in workers.starts] == [False]
+
+
+def test_an_environment_that_can_not_be_built_is_the_end_of_its_job(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(job("a", gpus=1, environment_key="k"), job("b"))
+    workers = FakeWorkers(machines=[Machine(name="here", cores=1, gpus=[GPU])])
+    fails = Ended(finished=finished(bench.jobs[0], end=End.BROKE, verdict=None, reason="no such wheel", worker="w1"))
+    events = workers.events
+    first = [fails]
+
+    def news(within_s: float) -> Sequence[Event]:
+        if first:
+            workers._now.pop(0)
+            return [first.pop()]
+        return events(within_s)
+
+    monkeypatch.setattr(workers, "events", news)
+    bench.drive(workers)
+    assert bench.ends == {"a/e": End.BROKE, "b/e": End.RAN}
 
 
 def test_each_end_is_on_disk_before_anything_is_waited_for(

@@ -490,6 +490,7 @@ def test_a_clock_that_jumps_changes_no_duration(world: World, monkeypatch: pytes
     job = Job(case="good", environment="plain", failure="exception", project="owner/name", grade=Grade.SIMULATED)
     settings = Settings(root=str(world.root), reports=str(world.reports))
     finished = work.run_job(job, settings, PlainConsole(sys.stderr))
+    assert finished
     assert finished.end is End.RAN, finished.reason
     assert Backwards.asked >= 2
     assert 0 < finished.duration_s < 60

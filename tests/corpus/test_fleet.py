@@ -83,6 +83,9 @@ class TestCluster:
     def test_what_a_worker_does_is_told(self, found: dict[str, Any]) -> None:
         assert found["said"] == ["plain/one", "what it does now"]
 
+    def test_an_environment_is_prepared_without_a_gpu(self, found: dict[str, Any]) -> None:
+        assert found["built"] == ["Built", "plain/one"]
+
     def test_gpus_are_those_that_ray_gives(self, found: dict[str, Any]) -> None:
         assert found["gpus"]["reason"] == "0,1"
         assert found["shared"]["reason"] == "0"

@@ -169,11 +169,75 @@ def test_where_there_is_no_other_it_may_wait_as_well() -> None:
     assert names(decide([keyed("a", "big", 30), keyed("b", "big", 20)], box(cores=2))) == ["a", "b"]
 
 
-def test_a_wide_job_does_not_lose_its_gpus_for_that() -> None:
-    machine = box(gpus=2)
+def test_a_wide_job_does_not_lose_its_cores_for_that() -> None:
+    machine = box(cores=3)
     running = [on(machine, job("builds", environment_key="big"))]
-    jobs = [job("wide", gpus=2, environment_key="big"), job("small", gpus=1)]
+    jobs = [job("wide", cores=2, environment_key="big"), job("small")]
     assert names(decide(jobs, machine, running=running)) == ["wide"]
+
+
+def on_gpus(name: str, key: str, gpus: int = 1, cores: int = 1, expected_s: float | None = None) -> Job:
+    return job(name, environment_key=key, gpus=gpus, cores=cores, expected_s=expected_s)
+
+
+def told(starts: Iterable[Start]) -> list[tuple[str, str | Sequence[int]]]:
+    return [(start.job.case, "builds" if start.builds else start.gpus) for start in starts]
+
+
+def test_what_a_job_runs_in_is_there_before_it_gets_a_gpu() -> None:
+    wanted = [on_gpus("a", "k")]
+    assert told(decide(wanted, box(gpus=1))) == [("a", "builds")]
+    assert told(choose(wanted, [], [box(gpus=1)], {("box", "k")})) == [("a", (0,))]
+    assert told(decide([job("a", gpus=1)], box(gpus=1))) == [("a", (0,))], "nobody knows what it runs in"
+
+
+def test_a_gpu_is_used_while_the_environments_of_others_are_built() -> None:
+    jobs = ranked([on_gpus("long", "new", expected_s=100), on_gpus("short", "there", expected_s=1), job("cpu")])
+    assert told(choose(jobs, [], [box(gpus=1, cores=2)], {("box", "there")})) == [("short", (0,)), ("long", "builds")]
+    assert told(choose(jobs, [], [box(gpus=1, cores=1)], {("box", "there")})) == [("short", (0,))]
+
+
+def test_a_gpu_that_is_taken_does_not_keep_an_environment_from_being_built() -> None:
+    machine = box(gpus=1)
+    running = [on(machine, job("now", gpus=1), 0)]
+    assert told(decide([on_gpus("next", "k"), on_gpus("wide", "l", 2)], machine, running=running)) == [
+        ("next", "builds")
+    ], "and what can never run is not built"
+
+
+def test_what_several_jobs_run_in_is_built_once() -> None:
+    machine = box(gpus=4)
+    (first,) = decide([on_gpus(name, "k") for name in "abc"], machine)
+    assert decide([on_gpus(name, "k") for name in "bc"], machine, running=[first]) == []
+    assert told(decide([on_gpus("b", "k")], machine, running=[on(machine, job("cpu", environment_key="k"))])) == [
+        ("b", "builds")
+    ], "a job on cores holds its environment back until its own end"
+
+
+def test_a_build_takes_one_core() -> None:
+    machine = box(gpus=2, cores=4)
+    builds = decide([on_gpus("a", "k", cores=4), on_gpus("b", "l", cores=4)], machine)
+    assert told(builds) == [("a", "builds"), ("b", "builds")]
+    assert names(decide([job(str(n)) for n in range(9)], machine, running=builds)) == ["0", "1"]
+
+
+def test_it_is_built_on_a_second_machine_where_that_has_a_free_gpu() -> None:
+    here, there = box(gpus=1, name="here"), box(gpus=1, name="there")
+    busy = [on(here, job("now", gpus=1), 0)]
+    wanted = [on_gpus("a", "k")]
+    (start,) = choose(wanted, busy, [here, there], {("here", "k")})
+    assert (start.machine, start.builds) == ("there", True)
+    assert choose(wanted, [*busy, on(there, job("too", gpus=1), 0)], [here, there], {("here", "k")}) == []
+    (start,) = choose(wanted, [], [here, there], {("there", "k")})
+    assert (start.machine, start.gpus) == ("there", (0,))
+
+
+def test_gpus_are_kept_for_a_wide_job_once_its_environment_is_there() -> None:
+    machine = box(gpus=2)
+    running = [on(machine, job("now", gpus=1), 0)]
+    waiting = ranked([on_gpus("wide", "k", 2), job("small", gpus=1)])
+    assert told(choose(waiting, running, [machine])) == [("small", (1,)), ("wide", "builds")]
+    assert choose(waiting, running, [machine], {("box", "k")}) == []
 
 
 def test_a_build_that_goes_on_elsewhere_is_none_here() -> None:
@@ -257,28 +321,31 @@ BOXES = st.builds(
 def play(
     jobs: Sequence[Job], machines: Sequence[Machine], pick: Callable[[int], int], look: Callable[..., None]
 ) -> list[Start]:
-    """A whole run; `pick` says which of the jobs that run ends next, and `look` sees each state. All starts."""
+    """A whole run; `pick` says which of the jobs that run ends next, and `look` sees each state. All that ran."""
     waiting, running, started, prepared = ranked(jobs), list[Start](), list[Start](), set[tuple[str, str]]()
-    while waiting:
+    while waiting or any(start.builds for start in running):
         fresh = choose(waiting, running, machines, prepared)
         running += fresh
-        started += fresh
+        started += [start for start in fresh if not start.builds]
         chosen = names(fresh)
         waiting = [each for each in waiting if each.case not in chosen]
-        look(waiting, running)
+        look(waiting, running, prepared)
         if not running:
             break
         ended = running.pop(pick(len(running)))
         prepared.add((ended.machine, ended.job.environment_key))
+        waiting = ranked([*waiting, ended.job]) if ended.builds else waiting
     return started
 
 
 def check(machine: Machine, running: Sequence[Start]) -> None:
     """Nothing is given out twice."""
     mine = [start for start in running if start.machine == machine.name]
-    assert sum(min(start.job.cores, machine.cores) for start in mine) <= machine.cores
+    assert sum(1 if start.builds else min(start.job.cores, machine.cores) for start in mine) <= machine.cores
     for start in mine:
-        assert len(set(start.gpus)) == start.job.gpus
+        assert len(set(start.gpus)) == (0 if start.builds else start.job.gpus)
+    builds = [start.job.environment_key for start in mine if start.builds]
+    assert len(builds) == len(set(builds))
     for gpu in machine.gpus:
         users = [start.job for start in mine if gpu.index in start.gpus]
         assert len(users) <= 1 or all(user.shared for user in users)
@@ -291,7 +358,7 @@ def test_every_job_that_can_run_does_once_and_nothing_is_given_out_twice(
 ) -> None:
     machines = [Machine(name=f"m{n}", cores=each.cores, gpus=each.gpus) for n, each in enumerate(boxes)]
 
-    def look(_waiting: Sequence[Job], running: Sequence[Start]) -> None:
+    def look(_waiting: Sequence[Job], running: Sequence[Start], _prepared: object) -> None:
         for machine in machines:
             check(machine, running)
 
@@ -306,9 +373,10 @@ def test_a_wide_job_waits_for_nothing_that_was_started_after_it_came_first(
 ) -> None:
     waits_for: dict[str, set[str]] = {}
 
-    def look(waiting: Sequence[Job], running: Sequence[Start]) -> None:
+    def look(waiting: Sequence[Job], running: Sequence[Start], prepared: set[tuple[str, str]]) -> None:
         first = next((each for each in waiting if impossible(each, [machine]) is None), None)
-        if first and (first.gpus > 1 or first.cores > 1):
+        ready = first and (not first.gpus or not first.environment_key or ("box", first.environment_key) in prepared)
+        if first and ready and (first.gpus > 1 or first.cores > 1):
             waits_for.setdefault(first.case, set(names(running)))
             assert waits_for[first.case] & set(names(running)), "all have ended that it had to wait for"
 

@@ -16,7 +16,7 @@ from runner.corpus import serve
 from runner.corpus.model import Job
 from runner.corpus.order import choose
 from runner.corpus.pool import Pool, local_machine
-from runner.corpus.workers import Ended, Event, Gone, Gpu, Machine, Said, Start
+from runner.corpus.workers import Built, Ended, Event, Gone, Gpu, Machine, Said, Start
 from runner.devices import hardware
 from runner.devices.hardware import HostGpu
 from tests.corpus.pool_jobs import job, settings
@@ -47,7 +47,7 @@ def until(pool: Pool, count: int, kind: type[Event] | tuple[type[Event], ...] = 
 
 
 def ends(pool: Pool, count: int = 1) -> dict[str, Ended | Gone]:
-    events = [event for event in until(pool, count) if not isinstance(event, Said)]
+    events = [event for event in until(pool, count) if isinstance(event, Ended | Gone)]
     return {(event.finished.job if isinstance(event, Ended) else event.job).case: event for event in events}
 
 
@@ -104,6 +104,15 @@ def test_jobs_that_are_started_together_have_a_worker_each(pool: Pool) -> None:
 def test_the_gpus_that_the_driver_chose_reach_the_job(pool: Pool) -> None:
     start(pool, job("a", gpus=2), 1, 3)
     assert reason(pool) == "1,3"
+
+
+def test_a_job_that_is_only_built_is_still_to_be_run(pool: Pool, tmp_path: Path) -> None:
+    wanted = job("a", "pid", gpus=1)
+    assert pool.start(Start(job=wanted, machine="box", builds=True)) == "w1"
+    assert until(pool, 1, Built) == [Built(job=wanted)]
+    assert (tmp_path / "a.built").exists()
+    assert start(pool, wanted, 0) == "w1", "the same worker is free again"
+    assert isinstance(ends(pool)["a"], Ended)
 
 
 def test_what_a_worker_does_is_told_and_the_end_comes_after_it(pool: Pool) -> None:

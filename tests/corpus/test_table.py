@@ -129,11 +129,23 @@ def test_the_time_left_goes_down_with_the_work() -> None:
     assert (state.done, state.total, state.elapsed_s) == (4, 4, 4)
 
 
+def test_what_a_build_takes_is_not_taken_off_the_job() -> None:
+    clock, (one,) = Clock(), jobs(1)
+    state = State([one], 0, clock)
+    state.machines = [BOX]
+    state.started(Start(job=one, machine="box", builds=True), "w1")
+    clock.now += 4
+    assert state.left_s == 10
+    shown = Lines(io.StringIO(), state)
+    shown.built(one)
+    assert (state.left_s, state.workers, state.done) == (10, {}, 0)
+
+
 def test_a_job_that_lost_its_worker_is_still_to_be_done() -> None:
     state = State(jobs(1), 0, Clock())
     state.machines = [BOX]
     state.started(Start(job=jobs(1)[0], machine="box"), "w1")
-    state.lost(jobs(1)[0])
+    state.waits_again(jobs(1)[0])
     assert state.left_s == 10
     assert state.workers == {}
 

@@ -37,7 +37,12 @@ class Bench:
 
     def run(self, *gpus: int, job: Job | None = None, **settings: object) -> Finished:
         asked = self.settings.model_copy(update=settings)
-        return run_job(job or self.job, asked, PlainConsole(self.said), gpus)
+        done = run_job(job or self.job, asked, PlainConsole(self.said), gpus)
+        assert done is not None
+        return done
+
+    def build(self) -> Finished | None:
+        return run_job(self.job, self.settings, PlainConsole(self.said), builds=True)
 
 
 @pytest.fixture
@@ -59,6 +64,31 @@ def test_a_job_leaves_evidence_and_a_few_words_but_no_pages(bench: Bench) -> Non
     assert evidence.verdict is Verdict.CONFIRMED
     assert done.started <= evidence.started
     assert not list(bench.reports.glob("*.md"))
+
+
+def test_a_build_prepares_the_environment_and_runs_nothing(bench: Bench) -> None:
+    assert bench.build() is None
+    assert len(bench.engine.recipes) == 1
+    assert bench.engine.requests == []
+    assert not bench.reports.exists()
+
+
+def test_a_build_that_fails_is_how_the_job_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise BuildError("no such wheel")
+
+    monkeypatch.setattr(bench.engine, "prepare", fails)
+    done = bench.build()
+    assert done
+    assert (done.end, done.reason) == (End.BROKE, "no such wheel")
+
+
+def test_what_can_not_run_here_is_not_built(bench: Bench) -> None:
+    bench.job = bench.job.model_copy(update={"environment": "current", "gpus": 1})
+    done = bench.build()
+    assert done
+    assert done.end is End.SKIPPED
+    assert bench.engine.recipes == []
 
 
 def test_settings_reach_the_run(bench: Bench) -> None:

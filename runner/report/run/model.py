@@ -109,8 +109,9 @@ class Change(Record):
 
 
 class Durations(Record):
-    """`wall_s` from start to end; `work_s` all jobs that ran, together; `lost_s` attempts that came to nothing.
+    """In seconds. `wall_s` from start to end; `work_s` all jobs that ran, and builds for them; `gpu_s` what they held.
 
+    `lost_s` went into attempts that came to nothing.
     `busy` is the share of all workers' time in which they had a job, `at_once` how many jobs were going on on average;
     both None where nothing ran.
     """

@@ -120,8 +120,9 @@ def _durations(run: Run) -> Durations:
     spans = [_span(done) for done in run.finished if done.end in {End.RAN, End.BROKE}]
     ended = utc(run.ended) if run.ended else max((end for _, end in spans), default=utc(run.started))
     wall_s = max((ended - utc(run.started)).total_seconds(), 0.0)
-    work_s = sum((end - start).total_seconds() for start, end in spans)
-    busy_s = sum(_covered(group) for group in _by_worker(run))
+    built_s = sum(done.built_s for done in run.finished)
+    work_s = sum((end - start).total_seconds() for start, end in spans) + built_s
+    busy_s = sum(_covered(group) for group in _by_worker(run)) + built_s
     counts = bool(spans) and wall_s > 0
     workers = len(_workers(run))
     return Durations(

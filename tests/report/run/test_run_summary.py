@@ -103,6 +103,13 @@ def test_workers_of_a_run_that_was_killed_are_known_by_their_jobs() -> None:
     assert summarise(alone).durations.busy == pytest.approx(0.5)
 
 
+def test_what_was_built_for_a_job_is_work_on_no_gpu() -> None:
+    done = [finished(job("a", gpus=1), worker="one", duration_s=60.0, built_s=30.0)]
+    durations = summarise(run(done, workers=["one"], ended=START + timedelta(seconds=120))).durations
+    assert (durations.work_s, durations.gpu_s) == (90.0, 60.0)
+    assert durations.busy == pytest.approx(0.75)
+
+
 def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
     done = [finished(RWKV, started=START - timedelta(hours=2), duration_s=-5.0)]
     durations = summarise(run(done, ended=START - timedelta(hours=1))).durations
