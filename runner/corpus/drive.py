@@ -93,7 +93,8 @@ class Driver:
         for start in starts:
             worker = self.workers.start(start)
             self._running[start.job.name] = start, worker
-            self._begun[start.job.name] = self.clock()
+            if start.builds:
+                self._begun[start.job.name] = self.clock()
             self._names.add(worker)
             self.display.started(start, worker)
 
@@ -122,7 +123,7 @@ class Driver:
             case Built(job=job):
                 start, _ = self._running.pop(job.name)
                 self.prepared.add((start.machine, job.environment_key))
-                self._built_s[job.name] += self.clock() - self._begun[job.name]
+                self._built_s[job.name] += self.clock() - self._begun.pop(job.name)
                 self._waiting = order.ranked([*self._waiting, job])
                 self.display.built(job)
             case Gone(job=job, lost=lost):
