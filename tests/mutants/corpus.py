@@ -29,12 +29,13 @@ class Subject(NamedTuple):
 
 
 class Change(NamedTuple):
-    """New texts of both scripts."""
+    """New texts of both scripts. `locks`: whose packages repro and fixed have, where each has some of its own."""
 
     name: str
     repro: str
     fixed: str
     right: Verdict
+    locks: tuple[Variant, Variant] = (Variant.REPRO, Variant.FIXED)
 
 
 def subjects() -> tuple[list[Subject], list[str]]:
@@ -60,13 +61,13 @@ def changes(subject: Subject) -> Iterator[Change]:
     case, environment = subject
     repro, fixed = (case.script(variant).read_text(encoding="utf-8") for variant in Variant)
     yield Change("as it is", repro, fixed, Verdict.CONFIRMED)
-    yield Change("variants swapped", fixed, repro, NOT)
-    yield Change("repro is fixed", fixed, fixed, NOT)
+    yield Change("variants swapped", fixed, repro, NOT, (Variant.FIXED, Variant.REPRO))
+    yield Change("repro is fixed", fixed, fixed, NOT, (Variant.FIXED, Variant.FIXED))
     yield Change("repro ends well before its check", _LEAVES + repro, fixed, NOT)
     yield Change("repro lacks a package", MISSING + repro, fixed, WRONG)
     yield Change("repro ends otherwise", _FAILS_AT_THE_END + repro, fixed, WRONG)
     yield Change("repro finds the disk full", NO_SPACE + repro, fixed, OPEN)
-    yield Change("fixed is repro", repro, repro, FIX)
+    yield Change("fixed is repro", repro, repro, FIX, (Variant.REPRO, Variant.REPRO))
     yield Change("fixed empty", repro, "", FIX)
     yield Change("fixed lacks a package", repro, MISSING + fixed, FIX)
     yield Change("fixed dies", repro, _DIES + fixed, FIX)

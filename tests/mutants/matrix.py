@@ -97,6 +97,9 @@ def _corpus(place: Path) -> Iterator[Mutant]:
             shutil.copytree(subject.case.directory, directory)
             (directory / "repro.py").write_text(change.repro)
             (directory / "fixed.py").write_text(change.fixed)
+            for variant, other in zip(Variant, change.locks, strict=True):
+                of = subject.case.lock_path(subject.environment, variant).name
+                shutil.copyfile(subject.case.lock_path(subject.environment, other), directory / "locks" / of)
             yield Mutant(
                 name=f"{subject.case.id}, {subject.environment}: {change.name}",
                 directory=directory,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.evidence import Verdict
+from runner.evidence import Variant, Verdict
+from tests.mutants import corpus
 from tests.mutants.matrix import Mutant, matrix
 from tests.mutants.stage import judge_all
 
@@ -47,3 +48,25 @@ def test_each_kind_and_case_is_there_as_it_is_and_no_name_twice(tmp_path: Path) 
     assert {mutant.name.rpartition(": ")[0] for mutant in mutants if mutant.unmutated} == subjects
     assert all(mutant.right is Verdict.CONFIRMED for mutant in mutants if mutant.unmutated)
     assert len({mutant.name for mutant in mutants}) == len(mutants)
+
+
+def test_what_a_release_case_is_swapped_for_includes_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "ALL", True)
+    taken = {
+        "variants swapped": ("fixed", "repro"),
+        "repro is fixed": ("fixed", "fixed"),
+        "as it is": ("repro", "fixed"),
+    }
+    looked = 0
+    for mutant in matrix(tmp_path):
+        own = [mutant.directory / "locks" / f"{mutant.environment}.{variant}.txt" for variant in Variant]
+        change = mutant.name.rpartition(": ")[2]
+        if change not in taken or not own[0].exists():
+            continue
+        source = corpus.ROOT / "cases" / mutant.directory.name / "locks"
+        right = [(source / f"{mutant.environment}.{variant}.txt").read_text() for variant in taken[change]]
+        assert [path.read_text() for path in own] == right, mutant.name
+        looked += 1
+    assert looked >= 3 * len(taken)
