@@ -17,6 +17,8 @@ _AT_START = re.compile(r"^(?:(?=[>#+=-])|(\d+)(?=[.)](?:\s|$)))")
 _CALL = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=\bGH-)(?=\d)|(?<=www)(?=\.)|(?<=:)(?=//)", re.IGNORECASE)
 """Where a zero-width space keeps GitHub from making a mention, a reference or a link."""
 
+_NAME = re.compile(r"(?<!`)`([A-Za-z0-9_.]+)`(?!`)")
+
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,;=/+()-]")
 
 
@@ -33,6 +35,18 @@ def prose(text: str, limit: int = LINE_LIMIT) -> Markdown:
     line = _SPECIAL.sub(r"\\\g<0>", one_line(text, limit))
     line = _AT_START.sub(lambda match: f"{match[0]}\\", line)
     return Markdown(_CALL.sub("&#8203;", line))
+
+
+def with_names(text: str) -> Markdown:
+    """`prose`, in which names between backticks are code: for what the runner itself says of functions."""
+    parts = _NAME.split(text)
+    return Markdown("".join(code(part) if at % 2 else _piece(part) for at, part in enumerate(parts)))
+
+
+def _piece(text: str) -> Markdown:
+    """`prose` is for whole lines: the space at the ends of a piece stays."""
+    before, after = text[:1] == " ", len(text) > 1 and text[-1:] == " "
+    return Markdown(f"{' ' * before}{prose(text)}{' ' * after}")
 
 
 def code(text: str, limit: int = LINE_LIMIT) -> Markdown:

@@ -11,7 +11,7 @@ from runner.evidence import Evidence, LaunchBlockingProbe, Observation, Sanitize
 from runner.judging import cuda_errors
 from runner.probes.findings import BAD_ACCESS, Finding, Tool, alike, brief, telling
 from runner.probes.launch_blocking import Effect, effect, failing, surfaced
-from runner.report.escape import Markdown, code, prose
+from runner.report.escape import Markdown, code, with_names
 from runner.text import one_line
 
 _HEADLINE = re.compile(r"(?P<rate>Reproduces in [^:]+): (?P<how>.*); (?P<fix>[^;]*\.)")
@@ -52,13 +52,7 @@ def plain(spans: Sequence[Span]) -> str:
 
 
 def markdown(spans: Sequence[Span]) -> Markdown:
-    return Markdown("".join(code(span) if isinstance(span, Code) else _prose(span) for span in spans))
-
-
-def _prose(text: str) -> str:
-    """`prose` is for whole lines: the space at the ends of a piece stays."""
-    before, after = text[:1] == " ", len(text) > 1 and text[-1:] == " "
-    return f"{' ' * before}{prose(text)}{' ' * after}"
+    return Markdown("".join(code(span) if isinstance(span, Code) else with_names(span) for span in spans))
 
 
 def _fault(run: Evidence, how: str) -> Iterator[Span]:

@@ -10,7 +10,7 @@ from runner.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
 from runner.judging.expectation import ending, telling_line
 from runner.judging.headline import digests, spread
 from runner.probes.sanitizer import EXECUTABLE
-from runner.report.escape import Markdown, code, prose
+from runner.report.escape import Markdown, code, prose, with_names
 from runner.report.instruments import seen_in
 from runner.report.standing import Stand, stands
 from runner.report.words import interval, share
@@ -152,7 +152,7 @@ def _cuda_error(trial: Trial, _declared: str) -> Markdown:
 
 
 def _hang(trial: Trial, _declared: str) -> Markdown:
-    return prose(ending(trial.observation))
+    return with_names(ending(trial.observation))
 
 
 def _message(trial: Trial, declared: str) -> Markdown:

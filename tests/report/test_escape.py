@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.report.escape import Markdown, code, codes, fence, link, prose
+from runner.report.escape import Markdown, code, codes, fence, link, prose, with_names
 from runner.text import one_line, plain
 from tests.report.html import html
 
@@ -57,6 +57,32 @@ def test_prose_shows_the_text_and_nothing_else(text: str) -> None:
         assert seen(page.text) == shown(text)
         assert page.tags == tags or not shown(text)
         assert page.links == []
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts)
+def test_with_names_shows_the_text_too_but_for_backticks(text: str) -> None:
+    page = html(f"| a |\n|---|\n| {with_names(text)} |\n")
+    assert without_ticks(page.rows[1][0]) == without_ticks(text)
+    assert set(page.tags) <= {"table", "thead", "tbody", "tr", "th", "td", "code"}
+    assert page.links == []
+
+
+def without_ticks(text: str) -> str:
+    return shown(text.replace("\u200b", "").replace("`", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("process 3 in `_engine_run`, 4 in `main`", "process 3 in `_engine_run`, 4 in `main`"),
+        ("`a.b` <i>", "`a.b` \\<i>"),
+        ("`a b`", "\\`a b\\`"),
+        ("``a``", "\\`\\`a\\`\\`"),
+    ],
+)
+def test_names_between_backticks_are_code(text: str, markdown: str) -> None:
+    assert with_names(text) == markdown
 
 
 @settings(max_examples=200, deadline=None)
