@@ -60,12 +60,14 @@ def changes(subject: Subject) -> Iterator[Change]:
     """The scripts changed, and the verdict that is right then. The case as it is comes first."""
     case, environment = subject
     repro, fixed = (case.script(variant).read_text(encoding="utf-8") for variant in Variant)
+    expected = case.expectation(environment, Variant.REPRO)
     yield Change("as it is", repro, fixed, Verdict.CONFIRMED)
     yield Change("variants swapped", fixed, repro, NOT, (Variant.FIXED, Variant.REPRO))
     yield Change("repro is fixed", fixed, fixed, NOT, (Variant.FIXED, Variant.FIXED))
     yield Change("repro ends well before its check", _LEAVES + repro, fixed, NOT)
     yield Change("repro lacks a package", MISSING + repro, fixed, WRONG)
-    yield Change("repro ends otherwise", _FAILS_AT_THE_END + repro, fixed, WRONG)
+    if expected.hang is None:  # what hangs does not come to its end
+        yield Change("repro ends otherwise", _FAILS_AT_THE_END + repro, fixed, WRONG)
     yield Change("repro finds the disk full", NO_SPACE + repro, fixed, OPEN)
     yield Change("fixed is repro", repro, repro, FIX, (Variant.REPRO, Variant.REPRO))
     yield Change("fixed empty", repro, "", FIX)
@@ -73,7 +75,8 @@ def changes(subject: Subject) -> Iterator[Change]:
     yield Change("fixed dies", repro, _DIES + fixed, FIX)
     yield Change("fixed fails after its proof", repro, _FAILS_AT_THE_END + fixed, FIX)
     yield Change("fixed finds the disk full", repro, NO_SPACE + fixed, OPEN)
-    forged = "".join(f"print('{name}=12345')\n" for name in case.expectation(environment, Variant.REPRO).figures)
+    forged = "".join(f"print('{name}=12345')\n" for name in expected.figures)
     if forged:
-        yield Change("repro gives its figures twice", forged + repro, fixed, NOT)
+        fails = bool(expected.exception or expected.signal or expected.exit_status)
+        yield Change("repro gives its figures twice", forged + repro, fixed, WRONG if fails else NOT)
         yield Change("fixed gives its figures twice", repro, forged + fixed, FIX)
