@@ -47,6 +47,8 @@ SEEN = {
     # PyTorch and Triton; the type of the exception depends on who launched
     "torch_backward_fault.bare": (ACCELERATOR, ASSERT),
     "torch_ctypes_kernel.far.bare": (ACCELERATOR, ILLEGAL),
+    "torch_graph_capture.bare": NOTHING,
+    "torch_graph_capture.uncached": (ACCELERATOR, "cudaErrorStreamCaptureInvalidated"),
     "torch_index_assert.bare": (ACCELERATOR, ASSERT),
     "torch_index_assert.blocking": (ACCELERATOR, ASSERT),
     "torch_out_of_memory.bare": ("torch.OutOfMemoryError", "cudaErrorMemoryAllocation"),
