@@ -71,9 +71,8 @@ class _Run:
     def evidence(self) -> Evidence | Skipped:
         plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
         self.console.say(f"{plan.case.id} in environment {plan.environment} ({self.engine.version})")
-        environments = _prepare(
-            plan, self.engine, self.console
-        )  # before the GPUs are held: building one takes minutes, and no GPU
+        # before the GPUs are held: building one takes minutes, and no GPU
+        environments = _prepare(plan, self.engine, self.console)
         with self._device_locks():
             places = self._places(environments)
             prepared = time.monotonic()

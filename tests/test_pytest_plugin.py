@@ -13,7 +13,7 @@ from runner.engines.base import EngineName, TrialRequest, TrialResult
 from runner.errors import EngineError
 from runner.evidence import Evidence, Grade
 from runner.manifest.model import Failure
-from tests.conftest import MANIFEST, Checkout
+from tests.conftest import MANIFEST, PLAIN, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
 pytest_plugins = ["pytester"]
@@ -24,21 +24,9 @@ LOADED = (case, console, report, run)
 PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
 HANG = "failure: wrong-numbers", "failure: hang"
 
-PLAIN = """\
-id: plain
-title: A program that fails
-failure: exception
-upstream: {project: owner/name, status: open}
-provenance: distilled
-environments:
-  one: {image: cpu, requirements: []}
-  two: {image: cpu, requirements: [], grade: simulated}
-repro:
-  expect: {exception: ValueError}
-fixed:
-  expect: {message: all good}
-trials: 1
-"""
+TWO_GRADES = PLAIN.replace(
+    "two: {image: cpu, requirements: []}", "two: {image: cpu, requirements: [], grade: simulated}"
+)
 
 
 @pytest.fixture
@@ -306,7 +294,7 @@ def test_a_run_without_cases_imports_nothing_of_ours(pytester: pytest.Pytester) 
 @pytest.fixture
 def plain(checkout: Checkout) -> Checkout:
     """A case that needs nothing but Python, twice."""
-    directory = checkout.write(PLAIN, name="plain", script="raise ValueError('0.5')\n").parent
+    directory = checkout.write(TWO_GRADES, name="plain", script="raise ValueError('0.5')\n").parent
     (directory / "fixed.py").write_text("print('all good')\n")
     (directory / "locks").mkdir()
     for environment in ("one", "two"):

@@ -53,7 +53,6 @@ class Driver:
         self._running: dict[str, tuple[Start, str]] = {}
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
-        self._begun: dict[str, float] = {}
         self._built_s: dict[str, float] = defaultdict(float)
         self._names = set(self.journal.run.workers)
         self._ended: list[Finished] = []
@@ -93,8 +92,6 @@ class Driver:
         for start in starts:
             worker = self.workers.start(start)
             self._running[start.job.name] = start, worker
-            if start.builds:
-                self._begun[start.job.name] = self.clock()
             self._names.add(worker)
             self.display.started(start, worker)
 
@@ -120,10 +117,10 @@ class Driver:
                 if finished.end is End.RAN:
                     self.prepared.add((start.machine, start.job.environment_key))
                 self._end(finished)
-            case Built(job=job):
+            case Built(job=job, after_s=after_s):
                 start, _ = self._running.pop(job.name)
                 self.prepared.add((start.machine, job.environment_key))
-                self._built_s[job.name] += self.clock() - self._begun.pop(job.name)
+                self._built_s[job.name] += after_s
                 self._waiting = order.ranked([*self._waiting, job])
                 self.display.built(job)
             case Gone(job=job, lost=lost):

@@ -167,7 +167,7 @@ class Fleet:
         try:
             finished, evidence = self._ray.get(ref)
             if finished is None:
-                return Built(job=task.start.job)
+                return Built(job=task.start.job, after_s=time.monotonic() - task.begun)
             return Ended(finished=self._kept(task, Finished.model_validate_json(finished), evidence))
         except errors.RayTaskError as error:
             return Ended(finished=self._broke(task, f"the runner failed there: {one_line(str(error.cause), 300)}"))

@@ -12,8 +12,8 @@
   same for cores: what it needs of them is kept with its GPUs, and where only they are missing, nothing is started.
 - An environment is prepared before its job gets a GPU, which others use meanwhile. Jobs whose environment is there go
   before those builds, and all that wants a GPU before what does not: so GPUs wait for cores as little as can be.
-- Of two jobs in an environment that is not prepared yet, the second would only wait for the first one's build: another
-  job goes before it, if there is one.
+- Of two jobs without a GPU in an environment that is not prepared yet, the second would only wait for the first one's
+  build: another job goes before it, if there is one.
 """
 
 import statistics
@@ -157,9 +157,9 @@ class _Decision:
 
     def _only_waits(self, job: Job, rooms: Iterable["_Room"]) -> bool:
         """Not for jobs of several cores: others would take these meanwhile."""
-        return job.cores < 2 and all(self._is_built(room, job) for room in rooms)
+        return job.cores < 2 and all(self._is_being_built(room, job) for room in rooms)
 
-    def _is_built(self, room: "_Room", job: Job) -> bool:
+    def _is_being_built(self, room: "_Room", job: Job) -> bool:
         key = job.environment_key
         return bool(key) and not self._is_there(room, job) and room.runs(key)
 
@@ -167,7 +167,7 @@ class _Decision:
         return (room.name, job.environment_key) in self.prepared
 
     def _cost(self, room: "_Room", job: Job) -> tuple[bool, bool, int]:
-        return self._is_built(room, job), not self._is_there(room, job), -room.cores
+        return self._is_being_built(room, job), not self._is_there(room, job), -room.cores
 
 
 class _Room:

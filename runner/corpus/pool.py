@@ -132,7 +132,7 @@ class Pool:
             return [Said(worker=worker.name, job=start.job, text=message)]
         self._released(worker)
         if message is None:
-            return [Built(job=start.job)]
+            return [Built(job=start.job, after_s=time.monotonic() - worker.begun)]
         self._stopped |= message.stops
         return [Ended(finished=message.model_copy(update={"worker": worker.name, "job": start.job}))]
 

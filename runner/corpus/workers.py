@@ -73,9 +73,10 @@ class Ended:
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What a job was started to build is there. The job itself is still to be run."""
+    """What a job was started to build is there, after so many seconds. The job itself is still to be run."""
 
     job: Job
+    after_s: float
 
 
 @dataclass(frozen=True, kw_only=True)

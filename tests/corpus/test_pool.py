@@ -109,7 +109,10 @@ def test_the_gpus_that_the_driver_chose_reach_the_job(pool: Pool) -> None:
 def test_a_job_that_is_only_built_is_still_to_be_run(pool: Pool, tmp_path: Path) -> None:
     wanted = job("a", "pid", gpus=1)
     assert pool.start(Start(job=wanted, machine="box", builds=True)) == "w1"
-    assert until(pool, 1, Built) == [Built(job=wanted)]
+    (event,) = until(pool, 1, Built)
+    assert isinstance(event, Built)
+    assert event.job == wanted
+    assert event.after_s > 0
     assert (tmp_path / "a.built").exists()
     assert start(pool, wanted, 0) == "w1", "the same worker is free again"
     assert isinstance(ends(pool)["a"], Ended)

@@ -109,9 +109,9 @@ class Change(Record):
 
 
 class Durations(Record):
-    """In seconds. `wall_s` from start to end; `work_s` all jobs that ran, and builds for them; `gpu_s` what they held.
+    """Seconds: `wall_s` from start to end; `work_s` of all jobs that ran and of builds for them; `gpu_s` for which they
+    had GPUs, each counted; `lost_s` of attempts that came to nothing.
 
-    `lost_s` went into attempts that came to nothing.
     `busy` is the share of all workers' time in which they had a job, `at_once` how many jobs were going on on average;
     both None where nothing ran.
     """
