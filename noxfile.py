@@ -1,6 +1,6 @@
-"""Sessions for people and CI. Thin: each calls the runner (`python -m runner --help`).
+"""Sessions for people and CI. Thin: each calls the runner (`casebook --help`).
 
-`nox -s case-<id>` runs one case. Its options stand after `--`: see `python -m runner case --help`.
+`nox -s case-<id>` runs one case. Its options stand after `--`: see `casebook case --help`.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def environment(session: nox.Session, extra: str = "") -> str:
 
 
 def call(session: nox.Session, *arguments: str, extra: str = "", skip_on: int | None = None) -> None:
-    """`python -m runner` with these arguments; Ctrl-C leaves it the time to clean up."""
+    """`python -m` with these arguments; Ctrl-C leaves it the time to clean up."""
     session.run(
         environment(session, extra),
         "-m",
@@ -54,7 +54,7 @@ def case_session(case: str, title: str) -> None:
     """Register `case-<id>`, with the case's title in `nox --list`."""
 
     def run(session: nox.Session) -> None:
-        call(session, "runner", "case", case, *session.posargs, skip_on=SKIPPED)
+        call(session, "gpu_casebook", "case", case, *session.posargs, skip_on=SKIPPED)
 
     run.__doc__ = title
     nox.session(name=f"case-{case}", venv_backend="none", default=False)(run)
@@ -77,7 +77,7 @@ for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
 def corpus(session: nox.Session) -> None:
     """Run all cases that can run here, or some (options after --); --resume goes on with a run that was killed."""
     extra = "plots,ray" if any(word.startswith("--fleet") for word in session.posargs) else "plots"
-    call(session, "runner", "corpus", *session.posargs, extra=extra, skip_on=SKIPPED)
+    call(session, "gpu_casebook", "corpus", *session.posargs, extra=extra, skip_on=SKIPPED)
 
 
 @nox.session(venv_backend="none")
@@ -96,19 +96,19 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False)
 def new(session: nox.Session) -> None:
     """Begin a case: -- CASE --from SCRIPT --issue URL."""
-    call(session, "runner", "new", *session.posargs)
+    call(session, "gpu_casebook", "new", *session.posargs)
 
 
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
     """Check all manifests, scripts and locks (-- CASE ... to review some, with their trials)."""
-    call(session, "runner", "check", *session.posargs)
+    call(session, "gpu_casebook", "check", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def issue(session: nox.Session) -> None:
     """A bug report for upstream from the evidence that is there: -- CASE (--gist DIR for the files to attach)."""
-    call(session, "runner", "issue", *session.posargs)
+    call(session, "gpu_casebook", "issue", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -126,73 +126,73 @@ def mutants(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False)
 def lock(session: nox.Session) -> None:
     """Write the locks of all cases (-- CASE ... for some)."""
-    call(session, "runner", "lock", *session.posargs)
+    call(session, "gpu_casebook", "lock", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def schema(session: nox.Session) -> None:
     """Write the JSON Schema that editors complete case.yaml from."""
-    call(session, "runner", "schema", *session.posargs)
+    call(session, "gpu_casebook", "schema", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def images(session: nox.Session) -> None:
     """Build all images, show their sizes and what they share (--remove-unused after --)."""
-    call(session, "runner", "images", *session.posargs)
+    call(session, "gpu_casebook", "images", *session.posargs)
 
 
 @nox.session(name="refresh-bases", venv_backend="none", default=False)
 def refresh_bases(session: nox.Session) -> None:
     """Pin the base images to what their registry has now."""
-    call(session, "runner", "refresh-bases", *session.posargs)
+    call(session, "gpu_casebook", "refresh-bases", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def report(session: nox.Session) -> None:
     """Render every report again from the evidence, with nothing run."""
-    call(session, "runner", "report", *session.posargs)
+    call(session, "gpu_casebook", "report", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def bundle(session: nox.Session) -> None:
     """Pack a case with its environment and the runner, for a GPU host without a network (-- CASE)."""
-    call(session, "runner", "bundle", *session.posargs)
+    call(session, "gpu_casebook", "bundle", *session.posargs)
 
 
 @nox.session(name="bundle-run", venv_backend="none", default=False)
 def bundle_run(session: nox.Session) -> None:
     """Run a bundle, and write one file to bring back (-- FILE ...)."""
-    call(session, "runner", "bundle-run", *session.posargs, skip_on=SKIPPED)
+    call(session, "gpu_casebook", "bundle-run", *session.posargs, skip_on=SKIPPED)
 
 
 @nox.session(name="bundle-join", venv_backend="none", default=False)
 def bundle_join(session: nox.Session) -> None:
     """Put the evidence that a host without a network brought into the reports (-- FILE)."""
-    call(session, "runner", "bundle-join", *session.posargs)
+    call(session, "gpu_casebook", "bundle-join", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def bisect(session: nox.Session) -> None:
     """Which release brought a failure, or mended it (-- CASE --package NAME --good VERSION --bad VERSION)."""
-    call(session, "runner", "bisect", *session.posargs)
+    call(session, "gpu_casebook", "bisect", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def watch(session: nox.Session) -> None:
     """Try the newest releases of what the cases pin: does it still fail? (-- CASE ... for some)."""
-    call(session, "runner", "watch", *session.posargs)
+    call(session, "gpu_casebook", "watch", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def doctor(session: nox.Session) -> None:
     """What this machine lacks for the cases, and the command that mends it (-- CASE ... for some)."""
-    call(session, "runner", "doctor", *session.posargs)
+    call(session, "gpu_casebook", "doctor", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)
 def clean(session: nox.Session) -> None:
     """Remove what runs that were killed left behind."""
-    call(session, "runner", "clean", *session.posargs)
+    call(session, "gpu_casebook", "clean", *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from runner.case import Case
+    from gpu_casebook.manifest.case import Case
 
 ROOT = Path(__file__).resolve().parents[1]
-RUNNER = [sys.executable, "-m", "runner"]
+RUNNER = [sys.executable, "-m", "gpu_casebook"]
 CASE = "rwkv6-backward"
 ENVIRONMENT = "front-end"
 ROUNDS = 3
@@ -55,10 +55,10 @@ def case_command(engine: str, trials: int, reports: str) -> list[str]:
 
 def warm() -> None:
     """Through the venv engine against the bare scripts in the very same environment."""
-    from runner.case import find
-    from runner.engines.base import Recipe
-    from runner.engines.venv import VenvEngine
-    from runner.evidence import Variant
+    from gpu_casebook.engines.venv.engine import VenvEngine
+    from gpu_casebook.evidence import Variant
+    from gpu_casebook.manifest.case import find
+    from gpu_casebook.trial import Recipe
 
     found = find(ROOT, CASE, [path.name for path in (ROOT / "images").iterdir()])
     lock = found.lock_path(ENVIRONMENT, Variant.REPRO).read_text(encoding="utf-8")
@@ -189,8 +189,9 @@ def torch_python() -> str | None:
 
 def zygote() -> None:
     """Many trials of a script that imports torch, forked (with the parent's own imports) against fresh."""
-    from runner.engines.base import Prepared, TrialRequest, TrialResult
-    from runner.engines.venv import VenvEngine
+    from gpu_casebook.engines.base import Prepared
+    from gpu_casebook.engines.venv.engine import VenvEngine
+    from gpu_casebook.trial import TrialRequest, TrialResult
 
     python = torch_python()
     if python is None:
@@ -222,9 +223,9 @@ RELEASES = ("21.3", "23.1")
 
 def bisect() -> None:
     """What one step of a bisection adds to installing a version and running the script."""
-    from runner.engines.uv import program
-    from runner.upstream.record import bisections
-    from tests.upstream.test_bisect_real import lay_out
+    from gpu_casebook.packages.uv import program
+    from gpu_casebook.records.bisection import bisections
+    from tests.bisect.test_bisect_real import lay_out
 
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
@@ -258,11 +259,11 @@ def disk() -> None:
 
     Of the images that are there: nothing is built.
     """
-    from runner.engines.docker_client import connect
-    from runner.errors import EngineError
-    from runner.images import shares
-    from runner.plan import recipes
-    from runner.report.words import size
+    from gpu_casebook.daemon.client import connect
+    from gpu_casebook.errors import EngineError
+    from gpu_casebook.images import shares
+    from gpu_casebook.run.plan import recipes
+    from gpu_casebook.words import size
 
     try:
         client = connect()
@@ -290,7 +291,7 @@ def disk() -> None:
 
 
 def every_case() -> "list[Case]":
-    from runner.case import discover, find, known_images
+    from gpu_casebook.manifest.case import discover, find, known_images
 
     return [find(ROOT, case, known_images(ROOT)) for case in discover(ROOT)]
 

@@ -33,12 +33,12 @@ time.sleep(0.5)
 
 def synthetic(jobs: int, workers: int) -> dict[str, float]:
     """Run jobs that wait, with driver, journal, display and workers as in any run. Seconds, and the driver's bytes."""
-    from runner.corpus.drive import Driver
-    from runner.corpus.journal import Journal, new_id
-    from runner.corpus.model import Run
-    from runner.corpus.pool import Pool
-    from runner.corpus.table import display
-    from runner.corpus.workers import Machine
+    from gpu_casebook.corpus.drive import Driver
+    from gpu_casebook.corpus.journal import Journal, new_id
+    from gpu_casebook.corpus.model import Run
+    from gpu_casebook.corpus.pool import Pool
+    from gpu_casebook.corpus.table import display
+    from gpu_casebook.corpus.workers import Machine
     from tests.corpus.pool_jobs import job, settings
 
     with tempfile.TemporaryDirectory() as directory, Path(os.devnull).open("w") as nowhere:
@@ -108,9 +108,9 @@ def cases_in_turn(home: Path, does: str) -> list[float]:
 
 def resume() -> None:
     """`--resume` of a run of many cases that has ended."""
-    from runner.corpus.journal import Journal, new_id
-    from runner.corpus.model import End, Finished, Run, Settings
-    from runner.evidence import Verdict
+    from gpu_casebook.corpus.journal import Journal, new_id
+    from gpu_casebook.corpus.model import End, Finished, Run, Settings
+    from gpu_casebook.evidence import Verdict
     from tests.corpus.pool_jobs import job
     from tests.corpus.world import make_world
 
@@ -134,7 +134,7 @@ def resume() -> None:
 
 def gpus() -> None:
     """Two cases at once on two GPUs against one; in the image CASEBOOK_GPU_IMAGE, if that names one."""
-    from runner.devices import hardware
+    from gpu_casebook.devices import hardware
 
     there = len(hardware.gpus())
     if there < 2:

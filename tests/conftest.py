@@ -1,13 +1,18 @@
 """Helpers for tests that need a checkout with cases in it."""
 
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from runner.devices import aside
+from gpu_casebook.daemon.client import DockerClient, connect
+from gpu_casebook.devices import aside
+from gpu_casebook.errors import EngineError
+from gpu_casebook.images.build import ensure
+from gpu_casebook.trial import Recipe
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
 
@@ -111,3 +116,24 @@ def change() -> Callable[[str, str], str]:
         return MANIFEST.replace(old, new, 1)
 
     return changed
+
+
+@pytest.fixture(scope="session")
+def docker_client() -> Iterator[DockerClient]:
+    try:
+        client = connect()
+    except EngineError as error:
+        if os.environ.get("CASEBOOK_REQUIRE_DOCKER") == "1":
+            pytest.fail(f"CASEBOOK_REQUIRE_DOCKER=1, and {error}")
+        pytest.skip(str(error))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def python_image(docker_client: DockerClient) -> str:
+    """An image with a Python in it: the cpu image with nothing installed, or the one that CASEBOOK_TEST_IMAGE names."""
+    named = os.environ.get("CASEBOOK_TEST_IMAGE")
+    if named:
+        return named
+    return ensure(docker_client, Path(__file__).parents[1], Recipe(image="cpu", lock=""), print).name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from docker.errors import APIError, ImageNotFound
 
 if TYPE_CHECKING:
-    from runner.engines.docker_client import DockerClient
+    from gpu_casebook.daemon.client import DockerClient
 
 Image = dict[str, Any]
 

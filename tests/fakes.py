@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from runner.engines.base import EngineName, Note, Prepared, Recipe, TrialRequest, TrialResult
-from runner.evidence import GpuAccess
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.evidence import GpuAccess
+from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest, TrialResult
 
 ATTESTED = '{"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}}'
 LOCK = "numpy==1.26.4 \\\n    --hash=sha256:2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010\n"

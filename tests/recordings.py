@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.probes.findings import Finding, Tool, grouped, sentence
-from runner.probes.sanitizer import parse
+from gpu_casebook.reading.findings import Finding, Tool, grouped, sentence
+from gpu_casebook.reading.sanitizer import parse
 
 DIRECTORY = Path(__file__).parent / "data" / "gpu"
 

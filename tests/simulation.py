@@ -14,11 +14,12 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from runner.evidence import Interval, Variant, Verdict
-from runner.judging.rates import Terms, wilson
-from runner.judging.schedule import most, wants
-from runner.judging.verdict import decide
-from runner.manifest.bounds import Bound
+from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.judging.rates import Terms
+from gpu_casebook.judging.schedule import most, wants
+from gpu_casebook.judging.verdict import decide
+from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.statistics import Interval, wilson
 from tests.synthetic import trials
 
 SEED = 20261121
@@ -107,7 +108,7 @@ def worst(design: Design) -> tuple[float, float]:
 def with_plain_estimate(asked: Terms) -> Design:
     """The same, had the number of clean trials followed from k / n itself, not from its interval's lower end."""
     design = Design(asked)
-    with patch("runner.judging.rates.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)):
+    with patch("gpu_casebook.judging.rates.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)):
         worst(design)  # fills the tables
     return design
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cache
 
-from runner.evidence import Observation, Outcome, Trial, Variant
+from gpu_casebook.evidence import Observation, Outcome, Trial, Variant
 
 CRASHED = Observation(exit_status=1, exception="RuntimeError", message="off by two")
 OTHER = Observation(exit_status=1, exception="ModuleNotFoundError", message="No module named 'triton'")

@@ -1,8 +1,8 @@
 import io
 import re
 
-from runner.console import PlainConsole, console
-from runner.live import LiveConsole
+from gpu_casebook.console import PlainConsole, console
+from gpu_casebook.live import LiveConsole
 
 
 class Clock:

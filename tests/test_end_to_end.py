@@ -1,4 +1,4 @@
-"""The main job for real: `python -m runner case`, with the real engines and the real package."""
+"""The main job for real: `casebook case`, with the real engines and the real package."""
 
 import signal
 import subprocess
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.evidence import Evidence, Verdict
-from runner.report import render_all
+from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.report import render_all
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
 
 def start(*words: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "runner", *words]
+    command = [sys.executable, "-m", "gpu_casebook", *words]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import CasebookError
-from runner.evidence import Evidence, Variant, evidence_path, load
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
 from tests.report.example import FIXED, REPRO, evidence, simulated
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.files import write_whole
+from gpu_casebook.files import write_whole
 
 
 def names(directory: Path) -> list[str]:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from runner.case import find
-from runner.console import PlainConsole
-from runner.devices import hardware
-from runner.engines.base import TrialResult
-from runner.evidence import Evidence, Variant, Verdict
-from runner.plan import Options
-from runner.report import case_page
-from runner.run import run_case
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.devices import hardware
+from gpu_casebook.evidence import Evidence, Variant, Verdict
+from gpu_casebook.manifest.case import find
+from gpu_casebook.report import case_page
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options
+from gpu_casebook.trial import TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import LOCK, FakeEngine
 

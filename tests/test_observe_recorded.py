@@ -2,8 +2,8 @@
 
 import pytest
 
-from runner.engines.base import TrialResult
-from runner.judging.expectation import observe
+from gpu_casebook.judging.expectation import observe
+from gpu_casebook.trial import TrialResult
 from tests.recordings import Recording, recordings
 
 ILLEGAL, ASSERT, INVALID = "cudaErrorIllegalAddress", "cudaErrorAssert", "cudaErrorInvalidValue"

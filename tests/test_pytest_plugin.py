@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from runner import case, console, pytest_plugin, report, run
-from runner.devices import hardware
-from runner.engines import choose as choosing
-from runner.engines.base import EngineName, TrialRequest, TrialResult
-from runner.errors import EngineError
-from runner.evidence import Evidence, Grade
-from runner.manifest.model import Failure
+from gpu_casebook import console, pytest_plugin, report
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.errors import EngineError
+from gpu_casebook.evidence import Evidence, Grade
+from gpu_casebook.manifest import case
+from gpu_casebook.manifest.model import Failure
+from gpu_casebook.run import pipeline
+from gpu_casebook.trial import EngineName, TrialRequest, TrialResult
 from tests.conftest import MANIFEST, PLAIN, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[1]
-LOADED = (case, console, report, run)
+LOADED = (case, console, report, pipeline)
 """What the plugin imports when it needs it: a run in this process forgets what it was the first to import."""
 PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
 HANG = "failure: wrong-numbers", "failure: hang"
@@ -284,8 +286,8 @@ def python(*words: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
 def test_a_run_without_cases_imports_nothing_of_ours(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         "import sys\ndef test_imports():\n"
-        "    assert 'runner.pytest_plugin' in sys.modules\n"
-        "    assert not {'pydantic', 'yaml', 'docker', 'runner.case'} & set(sys.modules)\n"
+        "    assert 'gpu_casebook.pytest_plugin' in sys.modules\n"
+        "    assert not {'pydantic', 'yaml', 'docker', 'gpu_casebook.manifest.case'} & set(sys.modules)\n"
     )
     done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=pytester.path)
     assert done.returncode == 0, done.stdout

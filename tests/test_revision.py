@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import __version__
-from runner.revision import describe
+from gpu_casebook import __version__
+from gpu_casebook.revision import describe
 
 
 def git(checkout: Path, *words: str) -> str:

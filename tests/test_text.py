@@ -1,6 +1,6 @@
 import pytest
 
-from runner.text import one_line, without_escapes
+from gpu_casebook.text import one_line, without_escapes
 
 
 @pytest.mark.parametrize(

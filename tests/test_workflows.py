@@ -13,10 +13,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from runner import cli
-from runner.corpus import journal
-from runner.evidence import Verdict
-from tests.report.run.example import MASK, RWKV, finished, run
+from gpu_casebook import cli
+from gpu_casebook.corpus import journal
+from gpu_casebook.evidence import Verdict
+from tests.corpus.report.example import MASK, RWKV, finished, run
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".github"
@@ -99,7 +99,7 @@ def test_every_session_and_verb_exists() -> None:
         [sys.executable, "-m", "nox", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert sessions <= set(re.findall(r"^[*-] (\S+)", listed.stdout, re.MULTILINE))
-    verbs = set(re.findall(r"python -m runner ([a-z-]+)", text))
+    verbs = set(re.findall(r"casebook ([a-z-]+)", text))
     assert verbs == {"matrix", "run-merge", "run-report", "case"}
     assert verbs <= set(get_command(cli.app).commands)  # type: ignore[attr-defined]
 
@@ -121,11 +121,11 @@ def test_every_option_of_a_verb_exists() -> None:
 # The scripts themselves, run by bash with a Python that installs nothing
 
 
-def bash(text: str, where: Path, python: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """`python` is what `python -m runner` runs; the verb and its arguments are "$@"."""
+def bash(text: str, where: Path, casebook: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`casebook` is what that command runs; the verb and its arguments are "$@"."""
     tools = where / "tools"
     tools.mkdir()
-    for name, body in {"python": f'[ "$2" = pip ] && exit 0\nshift 2\n{python}', "nox": 'printf "%s\\n" "$@"'}.items():
+    for name, body in {"python": "exit 0", "casebook": casebook, "nox": 'printf "%s\\n" "$@"'}.items():
         (tools / name).write_text(f"#!/bin/bash\n{body}\n")
         (tools / name).chmod(0o755)
     (where / "script").write_text(text)
@@ -137,7 +137,7 @@ def bash(text: str, where: Path, python: str, **variables: str) -> subprocess.Co
 
 @pytest.mark.parametrize(("cases", "base"), [("", ""), ("rwkv6-* ", ""), ("", "HEAD")])
 def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: str) -> None:
-    here = f'cd {ROOT} && exec {sys.executable} -m runner "$@"'
+    here = f'cd {ROOT} && exec {sys.executable} -m gpu_casebook "$@"'
     text = script("workflows/corpus.yml", "Which cases, on which machines")
     done = bash(text, tmp_path, here, CASES=cases, BASE=base)
     assert done.returncode == 0, done.stderr
@@ -150,7 +150,7 @@ def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: st
 
 
 def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
-    from runner.corpus.matrix import matrix
+    from gpu_casebook.corpus.matrix import matrix
 
     for id_ in ("hosted", "gpu"):
         assert f"needs.matrix.outputs.{id_} != '{matrix([])}'" in WORKFLOWS["corpus"]["jobs"][id_]["if"]
@@ -173,8 +173,8 @@ def test_a_case_passes_with_the_verdict_that_is_expected_and_no_other(tmp_path: 
         where = tmp_path / str(number)
         where.mkdir()
         (where / "wheels").symlink_to(tmp_path / "wheels")
-        python = f'printf "%s\\n" "$@"; exit {verdict.exit_status}'
-        done = bash(text, where, python, CASE="tiny", ENVIRONMENT="", EXPECT=expect)
+        ended = f'printf "%s\\n" "$@"; exit {verdict.exit_status}'
+        done = bash(text, where, ended, CASE="tiny", ENVIRONMENT="", EXPECT=expect)
         assert (done.returncode == 0) is (expect is verdict), done.stdout
         assert "--with\nwheels/a b-1.0.whl\n--\ntiny\n" in done.stdout
 
@@ -197,7 +197,7 @@ def test_the_parts_become_one_run_with_its_reports(tmp_path: Path) -> None:
         with journal.Journal.create(reports, part.model_copy(update={"finished": []})) as record:
             record.append(part.finished)
     text = script("workflows/corpus.yml", "One run of all parts")
-    done_ = bash(text, tmp_path, f'exec {sys.executable} -m runner "$@"', SELECTION="all", PYTHONPATH=str(ROOT))
+    done_ = bash(text, tmp_path, f'exec {sys.executable} -m gpu_casebook "$@"', SELECTION="all", PYTHONPATH=str(ROOT))
     assert done_.returncode == 0, done_.stderr
     assert "**1 of 2 confirmed**, 1 not-reproduced" in (tmp_path / "summary").read_text()
     assert "box-0 worker 1" in next((tmp_path / "reports" / "runs").glob("*/summary.json")).read_text()

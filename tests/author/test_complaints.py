@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.author.complaints import of_links, of_manifest, of_privacy, of_readme, of_script
-from runner.author.draft import SECTIONS, Draft, files
-from runner.author.finding import Finding, Severity
-from runner.author.review import static
-from runner.case import discover
-from runner.manifest.model import Manifest
+from gpu_casebook.author.complaints import of_links, of_manifest, of_privacy, of_readme, of_script
+from gpu_casebook.author.draft import SECTIONS, Draft, files
+from gpu_casebook.author.finding import Finding, Severity
+from gpu_casebook.author.review import static
+from gpu_casebook.manifest.case import discover
+from gpu_casebook.manifest.model import Manifest
 from tests.conftest import IMAGES, MANIFEST
 
 ROOT = Path(__file__).parents[2]

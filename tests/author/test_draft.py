@@ -8,14 +8,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.author.blanks import MARK, blanks
-from runner.author.draft import EMPTY_SCRIPT, SECTIONS, Draft, files, header, manifest, scalar, script
-from runner.author.link import Report
-from runner.author.propose import Proposal
-from runner.case import load
-from runner.environment import script_header
-from runner.evidence import Variant
-from runner.manifest.model import Failure
+from gpu_casebook.author.blanks import MARK, blanks
+from gpu_casebook.author.draft import EMPTY_SCRIPT, SECTIONS, Draft, files, header, manifest, scalar, script
+from gpu_casebook.author.link import Report
+from gpu_casebook.author.propose import Proposal
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.case import load
+from gpu_casebook.manifest.model import Failure
+from gpu_casebook.packages.lock import script_header
 from tests.conftest import IMAGES
 
 SCRIPT = '"""Sums lose small terms.\n\nLook at rel_err.\n"""\n\nimport numpy\n\nprint("rel_err=0.5")\n'

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.author.imports import Imports, active_python, ask, imports, relative, required
-from runner.errors import UsageError
+from gpu_casebook.author.imports import Imports, active_python, ask, imports, relative, required
+from gpu_casebook.errors import UsageError
 
 TOLD: dict[str, Any] = {
     "python": "3.11.2",

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.author import new as author
-from runner.author.new import Wanted, new
-from runner.case import load
-from runner.check import check_all
-from runner.engines import choose as choosing
-from runner.errors import BuildError, CasebookError, UsageError
+from gpu_casebook.author import new as author
+from gpu_casebook.author.check import check_all
+from gpu_casebook.author.new import Wanted, new
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.errors import BuildError, CasebookError, UsageError
+from gpu_casebook.manifest.case import load
+from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
-from tests.test_cli import casebook
 
 SCRIPT = '"""A sum loses small terms."""\nimport packaging\n\nprint("rel_err=0.5")\n'
 

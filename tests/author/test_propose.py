@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from runner.author.propose import proof, propose, told_by
-from runner.case import Expectation
-from runner.engines.base import TrialResult
-from runner.errors import UsageError
-from runner.evidence import Outcome, ProcessStack
-from runner.judging.expectation import judge
-from runner.manifest.model import Failure
+from gpu_casebook.author.propose import proof, propose, told_by
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import Outcome
+from gpu_casebook.judging.expectation import judge
+from gpu_casebook.manifest.case import Expectation
+from gpu_casebook.manifest.model import Failure
+from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.recordings import Recording, recordings
 
 

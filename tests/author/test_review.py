@@ -3,21 +3,21 @@ from pathlib import Path
 
 import pytest
 
-from runner.author.draft import SECTIONS
-from runner.author.finding import Severity
-from runner.author.review import Review, exchanged, near_to, review, static
-from runner.case import find
-from runner.console import PlainConsole
-from runner.devices import hardware
-from runner.engines import choose as choosing
-from runner.engines.base import TrialResult
-from runner.evidence import Variant
-from runner.manifest.bounds import Bound
-from runner.plan import Options
+from gpu_casebook.author.draft import SECTIONS
+from gpu_casebook.author.finding import Severity
+from gpu_casebook.author.review import Review, exchanged, near_to, review, static
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.manifest.case import find
+from gpu_casebook.run.plan import Options
+from gpu_casebook.trial import TrialResult
+from tests.author.test_check import write_locks
+from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 from tests.fakes import FIXED, REPRO, FakeEngine
-from tests.test_check import write_locks
-from tests.test_cli import casebook
 
 README = "# Title\n\n" + "\n".join(f"## {section}\nSome words.\n" for section in SECTIONS)
 ANYHOW = TrialResult(stdout="all good\nrel_err=0.5\nother_err=0\n", stderr="", duration_s=0.5, exit_status=0)
@@ -54,7 +54,7 @@ def test_a_good_case(here: Path) -> None:
 
 
 def test_errors_come_first_and_nothing_is_run(here: Path) -> None:
-    (here / "cases" / "tiny" / "repro.py").write_text("import runner\n")
+    (here / "cases" / "tiny" / "repro.py").write_text("import gpu_casebook\n")
     engine = FakeEngine({})
     found = reviewed(here, engine)
     assert found.count(Severity.ERROR) == 2

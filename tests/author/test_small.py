@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.author.blanks import MARK, blank, blanks
-from runner.author.generalise import LENGTH, pattern
-from runner.author.link import parse
-from runner.errors import UsageError
+from gpu_casebook.author.blanks import MARK, blank, blanks
+from gpu_casebook.author.generalise import LENGTH, pattern
+from gpu_casebook.author.link import parse
+from gpu_casebook.errors import UsageError
 
 
 class TestBlanks:

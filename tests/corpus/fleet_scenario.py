@@ -18,14 +18,14 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from runner.corpus import journal, order
-from runner.corpus.drive import Driver
-from runner.corpus.fleet import Fleet
-from runner.corpus.fleet_nodes import CAPABILITY_LABEL
-from runner.corpus.model import Job, Run, Settings
-from runner.corpus.table import display
-from runner.corpus.workers import Built, Ended, Event, Gone, Said, Start
-from runner.evidence import Grade
+from gpu_casebook.corpus import journal, order
+from gpu_casebook.corpus.drive import Driver
+from gpu_casebook.corpus.fleet import Fleet
+from gpu_casebook.corpus.fleet_nodes import CAPABILITY_LABEL
+from gpu_casebook.corpus.model import Job, Run, Settings
+from gpu_casebook.corpus.table import display
+from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Said, Start
+from gpu_casebook.evidence import Grade
 
 PATIENCE_S = 120.0
 

@@ -1,4 +1,4 @@
-"""What workers of the tests run in place of `runner.corpus.work.run_job`. A job's project says what it does."""
+"""What workers of the tests run in place of `gpu_casebook.corpus.work.run_job`. A job's project says what it does."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner.console import Console
-from runner.corpus.model import End, Finished, Job, Settings
-from runner.evidence import Grade
+from gpu_casebook.console import Console
+from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.evidence import Grade
 
 
 def job(name: str, does: str = "", **fields: object) -> Job:

@@ -3,23 +3,23 @@ from pathlib import Path
 
 import pytest
 
-from runner.corpus import begin as module
-from runner.corpus import journal
-from runner.corpus.begin import Wish, begin, cant, durations, local_machine, room_for
-from runner.corpus.journal import Journal
-from runner.corpus.model import End, Finished, Job, Run, Settings
-from runner.corpus.select import Selection
-from runner.corpus.workers import Gpu, Machine
-from runner.devices import hardware
-from runner.engines.venv import VenvEngine
-from runner.errors import MachineError, UsageError
-from runner.evidence import GpuAccess, Grade
-from runner.manifest.model import EnvironmentSpec
+from gpu_casebook.corpus import begin as module
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.begin import Wish, begin, cant, durations, local_machine, room_for
+from gpu_casebook.corpus.journal import Journal
+from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings
+from gpu_casebook.corpus.select import Selection
+from gpu_casebook.corpus.workers import Gpu, Machine
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import MachineError, UsageError
+from gpu_casebook.evidence import GpuAccess, Grade
+from gpu_casebook.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_journal import NOW, finished, job
 from tests.corpus.test_select import add
 from tests.fakes import FakeEngine
-from tests.test_run import H200
+from tests.run.test_pipeline import H200
 
 HERE = Machine(name="here", cores=2)
 NEEDS = EnvironmentSpec(image="cuda13", requirements=[], gpus=1, compute_capability=">=9.0")

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.corpus.closing import BROKE, NOT_CONFIRMED, status, summary
-from runner.corpus.model import End, Finished, Lost, Run, Settings
-from runner.evidence import Verdict
+from gpu_casebook.corpus.closing import BROKE, NOT_CONFIRMED, status, summary
+from gpu_casebook.corpus.model import End, Finished, Lost, Run, Settings
+from gpu_casebook.evidence import Verdict
 from tests.corpus.test_journal import NOW, finished, job
 
 

@@ -1,4 +1,4 @@
-"""The verb for real: `python -m runner corpus`, with worker processes, the venv engine, and cases without packages."""
+"""The verb for real: `casebook corpus`, with worker processes, the venv engine, and cases without packages."""
 
 import json
 import os
@@ -14,12 +14,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli
-from runner.cli.corpus import EPILOG, age
-from runner.corpus import closing, journal
-from runner.corpus.model import End, Run
-from runner.errors import UsageError
-from runner.evidence import load
+from gpu_casebook import cli
+from gpu_casebook.corpus import closing, journal
+from gpu_casebook.corpus.cli import EPILOG, age
+from gpu_casebook.corpus.model import End, Run
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import load
 from tests.conftest import Checkout
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ class Corpus:
         return len(self.counter(id_).read_text().splitlines()) if self.counter(id_).exists() else 0
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "runner", "corpus", "--engine", "venv", *words]
+        command = [sys.executable, "-m", "gpu_casebook", "corpus", "--engine", "venv", *words]
         if "--resume" in words:
             command.remove("--engine")
             command.remove("venv")
@@ -186,7 +186,7 @@ def test_a_run_that_was_ended_goes_on_and_repeats_nothing_that_was_finished(
         ["first"],
     )
     if how is not signal.SIGKILL:
-        assert f"1 of 2 jobs are finished and safe; go on with: python -m runner corpus --resume {run.id}\n" in said
+        assert f"1 of 2 jobs are finished and safe; go on with: casebook corpus --resume {run.id}\n" in said
         assert "Traceback" not in said
     corpus.gate("second").touch()
     status, said = corpus("--resume", run.id)
@@ -231,7 +231,7 @@ def test_fail_fast_leaves_the_rest_to_a_resume(corpus: Corpus) -> None:
     corpus.add("b-good")
     status, said = corpus("--jobs", "1", "--fail-fast")
     assert status == closing.NOT_CONFIRMED
-    assert "go on with: python -m runner corpus --resume" in said
+    assert "go on with: casebook corpus --resume" in said
     assert corpus.runs_of("b-good") == 0
     assert "1 of 2 confirmed" in corpus("--resume")[1]
     assert corpus.runs_of("a-fails") == 1
@@ -308,6 +308,6 @@ def test_the_record_says_how_the_run_was_asked_for(corpus: Corpus) -> None:
     assert corpus("good", "--trials", "2")[0] == 0
     record = json.loads((journal.find(corpus.reports, None) / journal.RUN).read_text())
     assert (record["selection"], record["settings"]["engine"], record["settings"]["trials"]) == ("good", "venv", 2)
-    assert record["command"] == "python -m runner corpus --engine venv good --trials 2"
+    assert record["command"] == "casebook corpus --engine venv good --trials 2"
     assert record["workers"] == ["w1"]
     assert record["disk_before_bytes"] > 0

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.corpus.disk import (
+from gpu_casebook.corpus.disk import (
     EVIDENCE_BYTES,
     Need,
     check,
@@ -14,11 +14,11 @@ from runner.corpus.disk import (
     survey,
     venv_bytes,
 )
-from runner.corpus.model import Job
-from runner.engines.base import Recipe
-from runner.engines.venv import VenvEngine
-from runner.errors import MachineError
-from runner.evidence import Grade
+from gpu_casebook.corpus.model import Job
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import MachineError
+from gpu_casebook.evidence import Grade
+from gpu_casebook.trial import Recipe
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_select import add
 

@@ -7,15 +7,15 @@ from typing import Self
 
 import pytest
 
-from runner.corpus import drive as module
-from runner.corpus import order
-from runner.corpus.drive import Driver, Pages
-from runner.corpus.journal import Journal, read
-from runner.corpus.model import End, Finished, Job, Lost, Run
-from runner.corpus.table import display
-from runner.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Gpu, Machine, Start
-from runner.errors import MachineError
-from runner.evidence import Verdict, evidence_path
+from gpu_casebook.corpus import drive as module
+from gpu_casebook.corpus import order
+from gpu_casebook.corpus.drive import Driver, Pages
+from gpu_casebook.corpus.journal import Journal, read
+from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run
+from gpu_casebook.corpus.table import display
+from gpu_casebook.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Gpu, Machine, Start
+from gpu_casebook.errors import MachineError
+from gpu_casebook.evidence import Verdict, evidence_path
 from tests.corpus.test_journal import NOW, finished, job
 from tests.report.example import CASE, evidence
 
@@ -77,8 +77,8 @@ class Bench:
     """A run of some jobs, and what its driver says."""
 
     def __init__(self, reports: Path, *jobs: Job) -> None:
-        from runner.corpus.journal import new_id
-        from runner.corpus.model import Settings
+        from gpu_casebook.corpus.journal import new_id
+        from gpu_casebook.corpus.model import Settings
 
         self.reports = reports
         self.out = io.StringIO()

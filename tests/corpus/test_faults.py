@@ -16,17 +16,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner import run
-from runner.console import PlainConsole
-from runner.corpus import work
-from runner.corpus.model import End, Job, Settings
-from runner.corpus.workers import ATTEMPTS
-from runner.engines import choose as choosing
-from runner.engines.base import Recipe
-from runner.engines.docker_client import DockerClient, connect
-from runner.errors import INTERRUPTED, EngineError
-from runner.evidence import Evidence, Grade, Verdict
-from runner.images.build import ensure
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.corpus import work
+from gpu_casebook.corpus.model import End, Job, Settings
+from gpu_casebook.corpus.workers import ATTEMPTS
+from gpu_casebook.daemon.client import DockerClient, connect
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.errors import INTERRUPTED, EngineError
+from gpu_casebook.evidence import Evidence, Grade, Verdict
+from gpu_casebook.images.build import ensure
+from gpu_casebook.run import pipeline
+from gpu_casebook.trial import Recipe
 from tests.corpus.world import REPRO, World, eventually, make_world
 from tests.engines.subjects import ROOT
 from tests.engines.test_docker import clear_up_after, started
@@ -349,9 +349,9 @@ FAKE_GPUS = """
 import os
 if os.environ.get("FAKE_GPUS"):
     try:
-        import runner.run
-        from runner.devices import aside, hardware
-        from runner.evidence import Gpu
+        import gpu_casebook.run.pipeline
+        from gpu_casebook.devices import aside, hardware
+        from gpu_casebook.evidence import Gpu
     except ImportError:
         pass  # another Python than the runner's
     else:
@@ -362,8 +362,8 @@ if os.environ.get("FAKE_GPUS"):
         host = [hardware.HostGpu(index=n, uuid=f"GPU-fake-{n}", minor=n, free_bytes=1, **facts) for n in range(count)]
         hardware.gpus = lambda: host
         hardware.lock_directory = aside.lock_directory = lambda: locks
-        real = runner.run.attestation
-        runner.run.attestation = lambda text: real(text).model_copy(update={"gpus": [Gpu(**facts)]})
+        real = gpu_casebook.run.pipeline.attestation
+        gpu_casebook.run.pipeline.attestation = lambda text: real(text).model_copy(update={"gpus": [Gpu(**facts)]})
 """
 ALONE = """
 import os, time
@@ -485,7 +485,7 @@ def test_a_clock_that_jumps_changes_no_duration(world: World, monkeypatch: pytes
     world.write("good")
     engine = FakeEngine({"repro.py": [REPRO_END], "fixed.py": [FIXED_END]})
     monkeypatch.setattr(choosing, "choose", lambda *_: engine)
-    for module in (work, run):
+    for module in (work, pipeline):
         monkeypatch.setattr(module, "datetime", Backwards)
     job = Job(case="good", environment="plain", failure="exception", project="owner/name", grade=Grade.SIMULATED)
     settings = Settings(root=str(world.root), reports=str(world.reports))

@@ -18,16 +18,17 @@ from unittest import mock
 
 import pytest
 
-from runner.corpus import fleet_cluster, fleet_node
-from runner.corpus.fleet import Fleet, _Task
-from runner.corpus.fleet_node import Attested, Mailbox, given, interruptible
-from runner.corpus.fleet_nodes import CAPABILITY_LABEL, Nodes, machine_of, told, unfit
-from runner.corpus.model import End, Finished, Settings
-from runner.corpus.workers import Gpu, Start
-from runner.devices.hardware import HostGpu
-from runner.engines.scratch import scratch
-from runner.errors import EngineError, UsageError
-from runner.evidence import Evidence, Verdict
+from gpu_casebook.corpus import fleet_cluster, fleet_node
+from gpu_casebook.corpus.fleet import Fleet, _Task
+from gpu_casebook.corpus.fleet_node import Attested, Mailbox, given, interruptible
+from gpu_casebook.corpus.fleet_nodes import CAPABILITY_LABEL, Nodes, machine_of, told, unfit
+from gpu_casebook.corpus.model import End, Finished, Settings
+from gpu_casebook.corpus.workers import Gpu, Start
+from gpu_casebook.devices.hardware import HostGpu
+from gpu_casebook.engines.venv.scratch import scratch
+from gpu_casebook.errors import EngineError, UsageError
+from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.revision import own_revision
 from tests.conftest import PLAIN
 from tests.corpus.pool_jobs import job
 
@@ -315,7 +316,7 @@ class TestInterruptible:
 def test_a_node_removes_what_a_killed_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place = fleet_node._place()
-    program = "from runner.engines.owner import Owner; print(Owner.current(), end='')"
+    program = "from gpu_casebook.daemon.owner import Owner; print(Owner.current(), end='')"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     with scratch(place) as running:
         (place / "left").mkdir()
@@ -325,7 +326,7 @@ def test_a_node_removes_what_a_killed_job_left(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_runner_of_a_node_is_the_one_that_is_there() -> None:
-    assert Attested.model_validate_json(fleet_node.attest()).runner == fleet_node.own_revision()
+    assert Attested.model_validate_json(fleet_node.attest()).runner == own_revision()
 
 
 class TestKept:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.corpus import journal
-from runner.corpus.journal import Journal, find, ids, new_id, read
-from runner.corpus.model import End, Finished, Job, Lost, Run, Settings
-from runner.errors import CasebookError, UsageError
-from runner.evidence import Grade, Rate, Variant, Verdict
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.journal import Journal, find, ids, new_id, read
+from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run, Settings
+from gpu_casebook.errors import CasebookError, UsageError
+from gpu_casebook.evidence import Grade, Rate, Variant, Verdict
 
 NOW = datetime(2026, 11, 21, 15, 40, 41, 123456, tzinfo=UTC)
 
@@ -195,7 +195,7 @@ def test_a_record_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, whole:
 HOLDER = """
 import sys
 from pathlib import Path
-from runner.corpus.journal import Journal
+from gpu_casebook.corpus.journal import Journal
 with Journal.resume(Path(sys.argv[1]), None):
     print("held", flush=True)
     sys.stdin.read()

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from runner.corpus.matrix import HOSTED, MOST, On, Per, matrix
-from runner.corpus.model import Job
-from runner.errors import UsageError
-from tests.report.run.example import job
+from gpu_casebook.corpus.matrix import HOSTED, MOST, On, Per, matrix
+from gpu_casebook.corpus.model import Job
+from gpu_casebook.errors import UsageError
+from tests.corpus.report.example import job
 
 CORPUS = [
     job("hang", "nccl", gpus=2),

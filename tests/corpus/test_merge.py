@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.corpus import journal
-from runner.corpus.merge import gather, merged
-from runner.corpus.model import Run
-from runner.errors import UsageError
-from runner.evidence import Verdict
-from tests.report.run.example import MASK, PAIR, RWKV, START, broke, finished, run, skipped
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.merge import gather, merged
+from gpu_casebook.corpus.model import Run
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import Verdict
+from tests.corpus.report.example import MASK, PAIR, RWKV, START, broke, finished, run, skipped
 
 
 def keep(reports: Path, of: Run) -> Path:

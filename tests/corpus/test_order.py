@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.corpus.model import Job
-from runner.corpus.order import choose, impossible, left_s, ranked
-from runner.corpus.workers import Gpu, Machine, Start
+from gpu_casebook.corpus.model import Job
+from gpu_casebook.corpus.order import choose, impossible, left_s, ranked
+from gpu_casebook.corpus.workers import Gpu, Machine, Start
 from tests.corpus.pool_jobs import job
 
 

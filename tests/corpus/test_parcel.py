@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.corpus.parcel import pack, unpack
+from gpu_casebook.corpus.parcel import pack, unpack
 
 
 @pytest.fixture

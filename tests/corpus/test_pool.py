@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.corpus import pool as pools
-from runner.corpus import serve
-from runner.corpus.model import Job
-from runner.corpus.order import choose
-from runner.corpus.pool import Pool, local_machine
-from runner.corpus.workers import Built, Ended, Event, Gone, Gpu, Machine, Said, Start
-from runner.devices import hardware
-from runner.devices.hardware import HostGpu
+from gpu_casebook.corpus import pool as pools
+from gpu_casebook.corpus import serve
+from gpu_casebook.corpus.model import Job
+from gpu_casebook.corpus.order import choose
+from gpu_casebook.corpus.pool import Pool, local_machine
+from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Gpu, Machine, Said, Start
+from gpu_casebook.devices import hardware
+from gpu_casebook.devices.hardware import HostGpu
 from tests.corpus.pool_jobs import job, settings
 
 PATIENCE_S = 60.0
@@ -276,8 +276,8 @@ def test_ctrl_c_on_the_way_out_kills_what_is_left(tmp_path: Path, monkeypatch: p
 DRIVER = """
 import sys, signal
 from pathlib import Path
-from runner.corpus.pool import Pool
-from runner.corpus.workers import Machine, Start
+from gpu_casebook.corpus.pool import Pool
+from gpu_casebook.corpus.workers import Machine, Start
 from tests.corpus.pool_jobs import job, settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

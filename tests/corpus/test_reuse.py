@@ -1,3 +1,4 @@
+import ast
 import hashlib
 import inspect
 import json
@@ -8,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from runner.case import Case, find
-from runner.corpus import reuse as module
-from runner.corpus.model import End, Finished, Job, Settings
-from runner.corpus.reuse import NONE_YET, Age, Device, Here, reuse, why_not
-from runner.engines.base import Recipe, TrialResult, Watch, cut_middle
-from runner.errors import ManifestError
-from runner.evidence import Evidence, Gpu, GpuAccess, Grade, ImageFacts, Verdict, evidence_path, load
-from runner.plan import Options, Skipped
-from runner.revision import SEMANTICS
-from runner.run import run_case
+from gpu_casebook.corpus import reuse as module
+from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.corpus.reuse import NONE_YET, Age, Device, Here, reuse, why_not
+from gpu_casebook.errors import ManifestError
+from gpu_casebook.evidence import Evidence, Gpu, GpuAccess, Grade, ImageFacts, Verdict, evidence_path, load
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.revision import SEMANTICS
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.trial import Recipe, TrialResult, Watch, cut_middle
 from tests.conftest import Checkout
 from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
 
@@ -288,14 +289,30 @@ def test_a_lock_that_is_missing_is_told(place: Place) -> None:
 
 def judging_files() -> dict[str, str]:
     """sha256 of what decides what a trial's outcome and a case's verdict are."""
-    paths = sorted((ROOT / "runner" / "judging").glob("*.py"))
-    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in paths}
+    package = ROOT / "runner" / "gpu_casebook"
+    paths = sorted(path for room in ("judging", "reading") for path in (package / room).glob("*.py"))
+    texts = {path.relative_to(package).as_posix(): path.read_text() for path in paths}
     texts |= {each.__qualname__: inspect.getsource(each) for each in (TrialResult, Watch, cut_middle)}
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    return {name: hashlib.sha256(meaning(text).encode()).hexdigest() for name, text in texts.items()}
+
+
+def meaning(source: str) -> str:
+    """The code without comments and docstrings, which change no verdict."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            kept = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(tree)
+
+
+def test_comments_and_docstrings_have_no_meaning() -> None:
+    assert meaning('def f():\n    """One."""\n    return 1  # why\n') == meaning("def f():\n    return 1\n")
+    assert meaning("def f():\n    return 1\n") != meaning("def f():\n    return 2\n")
 
 
 def test_who_changes_what_judges_trials_looks_at_what_verdicts_mean() -> None:
-    """Could a trial of old get another outcome now, or a case another verdict? Then raise runner.revision.SEMANTICS.
+    """Could a trial of old get another outcome now, or a case another verdict? Then raise revision.SEMANTICS.
 
     Either way say that you looked: python -m tests.corpus.test_reuse
     """

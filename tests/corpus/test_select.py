@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.case import Case, find
-from runner.corpus.model import End, Finished, Job
-from runner.corpus.select import _DECIDES_NOTHING, Chosen, Selection, select
-from runner.errors import UsageError
-from runner.manifest.model import EnvironmentSpec
+from gpu_casebook.corpus.model import End, Finished, Job
+from gpu_casebook.corpus.select import _DECIDES_NOTHING, Chosen, Selection, select
+from gpu_casebook.errors import UsageError
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_journal import finished
 from tests.fakes import LOCK
@@ -139,7 +139,7 @@ def test_a_manifest_that_breaks_the_reader_is_its_own_result(three: Checkout, mo
             raise RecursionError("too deep")
         return find(root, id_, images)
 
-    monkeypatch.setattr("runner.corpus.select.find", breaks)
+    monkeypatch.setattr("gpu_casebook.corpus.select.find", breaks)
     found = chosen(three, environments=["current"])
     assert [(each.job.name, each.reason) for each in found.ended] == [
         ("beta", "it can't be read: RecursionError: too deep")
@@ -184,7 +184,7 @@ class TestChangedSince:
         common = three.root / "images" / "common"
         common.mkdir()
         (common / "system.Dockerfile").write_text("FROM base\n")
-        for path in ("runner/judging/verdict.py", "runner/report/index.py"):
+        for path in ("runner/gpu_casebook/judging/verdict.py", "runner/gpu_casebook/report/index.py"):
             (three.root / path).parent.mkdir(parents=True)
             (three.root / path).write_text("pass\n")
         git(three, "init", "--quiet", "--initial-branch=main")
@@ -223,13 +223,15 @@ class TestChangedSince:
         assert self.changed(history, "later") == ["alpha-one/interpreter"]
 
     @pytest.mark.parametrize(
-        "path", ["images/common/system.Dockerfile", "images/bases.toml", "runner/judging/verdict.py"]
+        "path", ["images/common/system.Dockerfile", "images/bases.toml", "runner/gpu_casebook/judging/verdict.py"]
     )
     def test_what_every_case_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).write_text("other\n")
         assert len(self.changed(history)) == 3
 
-    @pytest.mark.parametrize("path", ["README.md", "runner/report/index.py", "docs/runner/judging/x.py"])
+    @pytest.mark.parametrize(
+        "path", ["README.md", "runner/gpu_casebook/report/index.py", "docs/runner/gpu_casebook/judging/x.py"]
+    )
     def test_what_no_verdict_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).parent.mkdir(parents=True, exist_ok=True)
         (history.root / path).write_text("other\n")

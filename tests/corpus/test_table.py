@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console as Rich
 
-from runner.corpus.live_table import LiveTable
-from runner.corpus.model import End, Finished, Job, Lost
-from runner.corpus.table import Display, Lines, State, clock_time, display, line
-from runner.corpus.workers import Machine, Start
-from runner.evidence import Verdict
+from gpu_casebook.corpus.live_table import LiveTable
+from gpu_casebook.corpus.model import End, Finished, Job, Lost
+from gpu_casebook.corpus.table import Display, Lines, State, clock_time, display, line
+from gpu_casebook.corpus.workers import Machine, Start
+from gpu_casebook.evidence import Verdict
 from tests.corpus.pool_jobs import job
 
 BOX = Machine(name="box", cores=2)

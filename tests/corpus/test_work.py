@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from runner.console import PlainConsole
-from runner.corpus import work
-from runner.corpus.model import End, Finished, Job, Settings
-from runner.corpus.work import REASON_LIMIT, run_job
-from runner.devices import hardware
-from runner.engines import choose as choosing
-from runner.engines.base import TrialResult
-from runner.errors import BuildError, EngineError, MachineError
-from runner.evidence import Evidence, GpuAccess, Grade, Variant, Verdict, load
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.corpus import work
+from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.corpus.work import REASON_LIMIT, run_job
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.errors import BuildError, EngineError, MachineError
+from gpu_casebook.evidence import Evidence, GpuAccess, Grade, Variant, Verdict, load
+from gpu_casebook.trial import TrialResult
 from tests.conftest import Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
-from tests.test_run import H200
+from tests.run.test_pipeline import H200
 
 
 class Bench:
@@ -191,7 +191,7 @@ class Restarted:
         self.looks = 0
         self.gone = False
         bench.engine.before_trial = self.trial
-        monkeypatch.setattr("runner.corpus.work.time.sleep", lambda _s: None)
+        monkeypatch.setattr("gpu_casebook.corpus.work.time.sleep", lambda _s: None)
 
         def choose(*_: object) -> FakeEngine:
             if self.gone:

@@ -1,5 +1,5 @@
-from runner.corpus.model import End, Finished, Lost
-from runner.corpus.workers import given_up
+from gpu_casebook.corpus.model import End, Finished, Lost
+from gpu_casebook.corpus.workers import given_up
 from tests.corpus.pool_jobs import job
 
 

@@ -1,4 +1,4 @@
-"""A checkout with cases whose scripts need no package, and real runs of it: `python -m runner corpus`, with venv."""
+"""A checkout with cases whose scripts need no package, and real runs of it: `casebook corpus`, with venv."""
 
 import os
 import shutil
@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from runner.corpus import journal
-from runner.corpus.model import Finished, Run
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.model import Finished, Run
 from tests.engines.subjects import ROOT, this_python
 
 PATIENCE_S = 120.0
@@ -85,7 +85,7 @@ class World:
         return directory
 
     def command(self, *options: str) -> list[str]:
-        runner = [sys.executable, "-m", "runner", "corpus", "--reports", str(self.reports)]
+        runner = [sys.executable, "-m", "gpu_casebook", "corpus", "--reports", str(self.reports)]
         return [*self.prefix, *runner, *([] if "--resume" in options else self.engine), *options]
 
     def environment(self) -> Mapping[str, str]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from runner.devices import hardware
-from runner.devices.hardware import HostGpu, gpus, lock_gpus, meets, suitable
-from runner.evidence import Gpu
-from runner.manifest.model import EnvironmentSpec
+from gpu_casebook.devices import hardware
+from gpu_casebook.devices.hardware import HostGpu, gpus, lock_gpus, meets, suitable
+from gpu_casebook.evidence import Gpu
+from gpu_casebook.manifest.model import EnvironmentSpec
 
 H200 = HostGpu(
     index=0,
@@ -171,7 +171,7 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 HOLDER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from runner.devices import hardware
+from gpu_casebook.devices import hardware
 with hardware._lock(hardware.lock_directory() / "GPU-aaaa.lock", "GPU 0", print):
     print("held", flush=True)
     sys.stdin.read()

@@ -12,19 +12,19 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli
-from runner.case import Case, find
-from runner.console import PlainConsole
-from runner.devices import aside, guard, hardware
-from runner.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
-from runner.engines.base import Recipe, TrialRequest
-from runner.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
-from runner.plan import Options, Skipped
-from runner.probes import xid
-from runner.run import run_case
+from gpu_casebook import cli
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.devices import aside, hardware, kernel_log
+from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
+from gpu_casebook.engines import guard
+from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.trial import Recipe, TrialRequest
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
-from tests.test_run import H200
+from tests.run.test_pipeline import H200
 
 GIB = 2**30
 IDLE = GpuState(used_bytes=0, processes=frozenset(), remap_failed=False)
@@ -171,7 +171,7 @@ def test_a_gpu_whose_memory_stays_taken_is_set_aside(case: Case, engine: FakeEng
     assert spoiled.infra == aside.why(H200.uuid)
     assert spoiled.observation.exit_status is None
     assert "GPU 0 is set aside since " in (spoiled.infra or "")
-    assert "no process has it; `python -m runner clean` takes it back" in (spoiled.infra or "")
+    assert "no process has it; `nox -s clean` takes it back" in (spoiled.infra or "")
     assert "no more trials of fixed: GPU 0 is set aside" in said
 
 
@@ -191,7 +191,7 @@ def test_a_fix_is_not_blamed_for_a_gpu_that_broke_under_it(
 
         yield new
 
-    monkeypatch.setattr(xid, "kernel_log", log)
+    monkeypatch.setattr(kernel_log, "kernel_log", log)
     engine._ends["fixed.py"] = [REPRO]
     engine.before_trial = after(4, lambda: lines.append("NVRM: Xid (PCI:0000:00:06): 79, GPU has fallen off the bus."))
     evidence, _ = go(case, engine)
@@ -277,11 +277,11 @@ def test_a_gpu_set_aside_is_not_chosen_and_clean_takes_it_back(
     result = run_case(case, Options(environment="current"), engine, PlainConsole(io.StringIO()))
     assert isinstance(result, Skipped)
     assert "GPU 0 is set aside since " in result.reasons[0]
-    assert "UTC: it needs a reset; `python -m runner clean` takes it back" in result.reasons[0]
+    assert "UTC: it needs a reset; `nox -s clean` takes it back" in result.reasons[0]
     assert engine.requests == []
     assert hardware.suitable(case.environment("current"), [*hardware.gpus(), replace(H200, index=1)]) == [1]
 
-    monkeypatch.setattr("runner.engines.choose.reachable", lambda _root: [])
+    monkeypatch.setattr("gpu_casebook.engines.choose.reachable", lambda _root: [])
     done = CliRunner().invoke(cli.app, ["clean"])
     assert done.exit_code == 0, done.output
     assert "taken back: GPU-0 (GPU 0 is set aside since" in done.output
@@ -297,7 +297,7 @@ def test_set_aside_while_the_run_waited_for_its_lock(case: Case, engine: FakeEng
 
 def test_a_note_that_says_nothing_still_counts() -> None:
     (aside._directory() / "GPU-0.aside").write_text("")
-    assert aside.why("GPU-0") == "GPU GPU-0 is set aside; `python -m runner clean` takes it back"
+    assert aside.why("GPU-0") == "GPU GPU-0 is set aside; `nox -s clean` takes it back"
 
 
 def test_notes_lie_beside_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,11 +404,12 @@ def test_trials_are_known_by_their_environment(
 
 
 def test_both_engines_mark_their_trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from runner.engines import docker_options, venv
+    from gpu_casebook.engines.docker import options
+    from gpu_casebook.engines.venv import engine
 
-    own = venv._variables(
+    own = engine._variables(
         tmp_path / "casebook-0" / "ab12cd34", Path("/env/bin/python"), TrialRequest(files={}, arguments=[])
     )
-    for variables in (docker_options.VARIABLES, own):
+    for variables in (options.VARIABLES, own):
         monkeypatch.setattr(psutil, "Process", lambda _pid, seen=variables: SimpleNamespace(environ=lambda: seen))
         assert guard._ours(7)

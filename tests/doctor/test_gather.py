@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from runner import cli
-from runner.case import find
-from runner.devices import hardware
-from runner.doctor import gather as gathering
-from runner.doctor.gather import bundles, gather, place, proxies
+from gpu_casebook import cli
+from gpu_casebook.devices import hardware
+from gpu_casebook.doctor import gather as gathering
+from gpu_casebook.doctor.gather import bundles, gather, place, proxies
+from gpu_casebook.manifest.case import find
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import LOCK
 

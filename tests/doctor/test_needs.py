@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.case import find
-from runner.corpus.disk import installed_bytes
-from runner.doctor.needs import Built, cuda_of, needs
-from runner.evidence import Variant
-from runner.images.build import peak_bytes
-from runner.plan import recipe
+from gpu_casebook.corpus.disk import installed_bytes
+from gpu_casebook.doctor.needs import Built, cuda_of, needs
+from gpu_casebook.evidence import Variant
+from gpu_casebook.images.build import peak_bytes
+from gpu_casebook.manifest.case import find
+from gpu_casebook.run.plan import recipe
 from tests.conftest import IMAGES, Checkout
 
 HASH = f" \\\n    --hash=sha256:{'0' * 64}\n"

@@ -1,6 +1,6 @@
-from runner.doctor.facts import DockerFacts, Facts
-from runner.doctor.render import lines
-from runner.doctor.rules import Finding, Severity
+from gpu_casebook.doctor.facts import DockerFacts, Facts
+from gpu_casebook.doctor.render import lines
+from gpu_casebook.doctor.rules import Finding, Severity
 from tests.doctor.test_rules import NEED, WELL
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.doctor.facts import DockerFacts, Facts, GpuFacts, Need, Place
-from runner.doctor.rules import HOST_RULES, NEED_RULES, Finding, Severity, diagnose
-from runner.manifest.model import EnvironmentSpec
+from gpu_casebook.doctor.facts import DockerFacts, Facts, GpuFacts, Need, Place
+from gpu_casebook.doctor.rules import HOST_RULES, NEED_RULES, Finding, Severity, diagnose
+from gpu_casebook.manifest.model import EnvironmentSpec
 
 GIB = 2**30
 
@@ -244,6 +244,6 @@ def test_rules_look_at_nothing_but_facts(monkeypatch: pytest.MonkeyPatch) -> Non
         raise AssertionError("a rule looked at the machine")
 
     calls: list[Callable[..., None]] = [nothing]
-    for name in ("subprocess.Popen", "os.access", "shutil.which", "runner.devices.hardware.gpus"):
+    for name in ("subprocess.Popen", "os.access", "shutil.which", "gpu_casebook.devices.hardware.gpus"):
         monkeypatch.setattr(name, calls[0])
     assert len({rule for _, facts, need, _ in WRONG for rule in found(facts, need)}) == len(WRONG)

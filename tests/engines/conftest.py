@@ -1,36 +1,12 @@
 """Each engine, once for the whole run: environments are dear, trials are not."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from runner.engines.base import Recipe
-from runner.engines.docker_client import DockerClient, connect
-from runner.errors import EngineError
-from runner.images.build import ensure
-from tests.engines.subjects import ROOT, Bench, DockerSubject, Subject, VenvSubject, this_python
-
-
-@pytest.fixture(scope="session")
-def docker_client() -> Iterator[DockerClient]:
-    try:
-        client = connect()
-    except EngineError as error:
-        if os.environ.get("CASEBOOK_REQUIRE_DOCKER") == "1":
-            pytest.fail(f"CASEBOOK_REQUIRE_DOCKER=1, and {error}")
-        pytest.skip(str(error))
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="session")
-def python_image(docker_client: DockerClient) -> str:
-    """An image with a Python in it: the cpu image with nothing installed, or the one that CASEBOOK_TEST_IMAGE names."""
-    named = os.environ.get("CASEBOOK_TEST_IMAGE")
-    if named:
-        return named
-    return ensure(docker_client, ROOT, Recipe(image="cpu", lock=""), print).name
+from gpu_casebook.daemon.client import DockerClient
+from gpu_casebook.trial import Recipe
+from tests.engines.subjects import Bench, DockerSubject, Subject, VenvSubject, this_python
 
 
 @pytest.fixture(scope="session")

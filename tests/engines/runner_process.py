@@ -7,11 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
-from runner.engines.base import Engine, Limits, Recipe, TrialRequest
-from runner.engines.docker import DockerEngine
-from runner.engines.docker_client import connect
-from runner.engines.venv import VenvEngine
-from runner.errors import INTERRUPTED
+from gpu_casebook.daemon.client import connect
+from gpu_casebook.engines.base import Engine
+from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import INTERRUPTED
+from gpu_casebook.trial import Limits, Recipe, TrialRequest
 from tests.engines.subjects import FAMILY, TOKEN, no_builder, this_python
 
 

@@ -14,11 +14,12 @@ from typing import Any, NoReturn, Protocol
 
 import psutil
 
-from runner.engines.base import Engine, Limits, Prepared, Recipe, TrialRequest, TrialResult
-from runner.engines.docker import DockerEngine
-from runner.engines.docker_client import LABEL, DockerClient, connect
-from runner.engines.owner import Owner
-from runner.engines.venv import VenvEngine
+from gpu_casebook.daemon.client import LABEL, DockerClient, connect
+from gpu_casebook.daemon.owner import Owner
+from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines import choose as module
-from runner.engines.base import EngineName
-from runner.engines.choose import choose, reachable
-from runner.errors import EngineError, UsageError
+from gpu_casebook.engines import choose as module
+from gpu_casebook.engines.choose import choose, reachable
+from gpu_casebook.errors import EngineError, UsageError
+from gpu_casebook.trial import EngineName
 
 
 class FakeDocker:

@@ -1,4 +1,4 @@
-"""What every engine must do. Each test runs once for each engine; see `runner.engines.base` for the promises."""
+"""What every engine must do. Each test runs once for each engine; see `gpu_casebook.engines.base` for the promises."""
 
 import os
 import resource

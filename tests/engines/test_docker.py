@@ -16,14 +16,15 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.engines import docker
-from runner.engines.base import Limits, Prepared, Recipe, TrialRequest
-from runner.engines.docker import DockerEngine
-from runner.engines.docker_client import LABEL, APIError, DockerClient, connect, find_image, pull, speaking
-from runner.engines.docker_options import GpuPart
-from runner.engines.owner import Owner
-from runner.errors import BuildError, EngineError, MachineError, UsageError
-from runner.evidence import ImageFacts
+from gpu_casebook.daemon.client import LABEL, APIError, DockerClient, connect, find_image, pull, speaking
+from gpu_casebook.daemon.owner import Owner
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.docker import engine
+from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.engines.docker.options import GpuPart
+from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
+from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.trial import Limits, Recipe, TrialRequest
 from tests.engines.subjects import ROOT, Bench, DockerSubject, eventually, no_builder
 
 pytestmark = pytest.mark.docker
@@ -136,8 +137,8 @@ def test_gpus_without_a_way_to_them_end_the_run(docker_bench: Bench, monkeypatch
 def test_a_container_somebody_removed_is_the_machines_fault(
     docker_bench: Bench, docker_subject: DockerSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = docker._state
-    monkeypatch.setattr(docker, "_state", lambda container: (container.remove(force=True), real(container))[1])
+    real = engine._state
+    monkeypatch.setattr(engine, "_state", lambda container: (container.remove(force=True), real(container))[1])
     result = docker_bench.run("print(1)")
     assert result.infra
     assert "No such container" in result.infra
@@ -200,10 +201,10 @@ def test_no_daemon_is_one_line(host: str, said: str, monkeypatch: pytest.MonkeyP
 def test_only_one_module_imports_the_docker_sdk() -> None:
     importing = [
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "runner").rglob("*.py")
+        for path in (ROOT / "runner" / "gpu_casebook").rglob("*.py")
         if re.search(r"^\s*(import docker\b|from docker\b)", path.read_text(), re.MULTILINE)
     ]
-    assert importing == ["runner/engines/docker_client.py"]
+    assert importing == ["runner/gpu_casebook/daemon/client.py"]
 
 
 @pytest.fixture(scope="session")
@@ -215,7 +216,7 @@ def sleeper() -> bytes:
         r"(/\S+)", subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     )
     files = {program: "bin/sleep"} | {library: library.lstrip("/") for library in libraries}
-    return docker._archive({name: Path(path).read_bytes() for path, name in files.items()}, mode=0o755)
+    return engine._archive({name: Path(path).read_bytes() for path, name in files.items()}, mode=0o755)
 
 
 def imported(client: DockerClient, root: bytes) -> ImageFacts:
@@ -302,7 +303,7 @@ def test_pulling_says_which_image(docker_client: DockerClient) -> None:
 
 
 def test_files_of_a_payload_may_be_read_by_all_and_changed_by_none() -> None:
-    archive = docker._archive({"b/c/d.py": b"1", "a.py": b"22"})
+    archive = engine._archive({"b/c/d.py": b"1", "a.py": b"22"})
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         entries = {entry.name: (entry.mode, entry.uid, entry.size) for entry in opened}
     assert entries == {"b": (0o755, 0, 0), "b/c": (0o755, 0, 0), "b/c/d.py": (0o644, 0, 1), "a.py": (0o644, 0, 2)}

@@ -1,4 +1,4 @@
-"""Hangs, slowness and ends, of real processes in both engines; see `runner.engines.watching` for what is promised."""
+"""Hangs, slowness and ends, of real processes in both engines; see `engines.watching` for what is promised."""
 
 import uuid
 from dataclasses import replace
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.engines.base import TrialResult, Watch
-from runner.probes.stacks import matching, standing
+from gpu_casebook.reading.stacks import matching, standing
+from gpu_casebook.trial import TrialResult, Watch
 from tests.engines.subjects import TOKEN, Bench, Subject
 
 WATCH = Watch(after_s=1.0, still_s=1.5, interval_s=0.5)

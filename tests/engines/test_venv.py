@@ -16,12 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.engines import scratch, uv, venv
-from runner.engines.base import Prepared, Recipe, TrialRequest
-from runner.engines.gpu_access import HostFacts
-from runner.engines.owner import Owner
-from runner.engines.venv import VenvEngine
-from runner.errors import BuildError, MachineError, UsageError
+from gpu_casebook.daemon.owner import Owner
+from gpu_casebook.devices.driver import HostFacts
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.venv import engine as module
+from gpu_casebook.engines.venv import scratch
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import BuildError, MachineError, UsageError
+from gpu_casebook.packages import uv
+from gpu_casebook.trial import Recipe, TrialRequest
 from tests.engines.subjects import (
     FAMILY,
     PROCESSES,
@@ -184,7 +187,7 @@ def test_a_disk_that_is_full_for_ourselves(engine: VenvEngine, monkeypatch: pyte
     def write(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/x/y")
 
-    monkeypatch.setattr(venv, "_lay_out", write)
+    monkeypatch.setattr(module, "_lay_out", write)
     with pytest.raises(MachineError, match="the disk is full: no room to write /x/y"):
         engine.run(Prepared(key="k", python="/x/bin/python"), TrialRequest(files={}, arguments=[]))
 
@@ -248,11 +251,11 @@ def test_only_variables_that_are_meant_for_it_reach_a_trial(venv_bench: Bench) -
 
 def test_chosen_gpus_are_the_ones_a_trial_sees(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = HostFacts(libraries={"libcuda.so.1": Path("/opt/driver/libcuda.so.1")})
-    monkeypatch.setattr(venv, "host_facts", lambda: facts)
+    monkeypatch.setattr(module, "host_facts", lambda: facts)
     names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")
     script = f"import os; print(*map(os.environ.get, {names}))"
     assert venv_bench.run(script, gpus=(2, 0)).stdout == "2,0 PCI_BUS_ID /opt/driver\n"
-    monkeypatch.setattr(venv, "host_facts", lambda: HostFacts(libraries=facts.libraries, loader_knows=True))
+    monkeypatch.setattr(module, "host_facts", lambda: HostFacts(libraries=facts.libraries, loader_knows=True))
     assert venv_bench.run(script, gpus=(1,)).stdout == "1 PCI_BUS_ID None\n"
 
 
@@ -275,7 +278,7 @@ json.loads("{")
 def test_a_killed_supervisor_takes_the_trial_along(
     venv_bench: Bench, venv_subject: VenvSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(venv, "_DRAIN_S", 0.2)
+    monkeypatch.setattr(module, "_DRAIN_S", 0.2)
     token = uuid.uuid4().hex
     killer = threading.Thread(target=kill_supervisor, args=(venv_subject, token))
     killer.start()

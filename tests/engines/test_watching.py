@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runner.engines import sampler
-from runner.engines.base import Watch
-from runner.engines.ending import Kept, Novelty
-from runner.engines.watched import __name__ as watched_package
-from runner.engines.watching import SITE, End, Followed, Sample, Seen, follow, marks, moved, parse, stacks_of
+from gpu_casebook.engines.output import Kept, Novelty
+from gpu_casebook.engines.watching import SITE, End, Followed, Sample, Seen, follow, marks, moved, parse, stacks_of
+from gpu_casebook.guest import sampler
+from gpu_casebook.guest.watched import __name__ as watched_package
+from gpu_casebook.trial import Watch
 
 AFTER_S, TIMEOUT_S = 20.0, 60.0
 WATCH = Watch(after_s=AFTER_S, still_s=3.0, interval_s=1.0)

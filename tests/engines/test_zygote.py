@@ -14,17 +14,17 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.case import find
-from runner.console import PlainConsole
-from runner.engines import zygote
-from runner.engines.base import EngineName, TrialResult, Watch
-from runner.engines.forking import Import, imports
-from runner.engines.venv import VenvEngine
-from runner.errors import UsageError
-from runner.evidence import Evidence, Outcome, Variant
-from runner.plan import Options
-from runner.report import publish
-from runner.run import run_case
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.engines.venv.forking import Import, imports
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import Evidence, Outcome, Variant
+from gpu_casebook.guest import zygote
+from gpu_casebook.manifest.case import find
+from gpu_casebook.report import publish
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options
+from gpu_casebook.trial import EngineName, TrialResult, Watch
 from tests.conftest import Checkout
 from tests.engines.subjects import FAMILY, ROOT, TOKEN, Bench, VenvSubject, eventually
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
@@ -317,9 +317,10 @@ def with_token(token: str) -> list[psutil.Process]:
 RUNNER = """
 import sys
 from pathlib import Path
-from runner.engines.base import Limits, Prepared, TrialRequest
-from runner.engines.venv import VenvEngine
-from runner.errors import INTERRUPTED
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import INTERRUPTED
+from gpu_casebook.trial import Limits, TrialRequest
 from tests.engines.subjects import FAMILY, TOKEN
 python, cache, token = sys.argv[1:]
 files = {"script.py": FAMILY.encode()}

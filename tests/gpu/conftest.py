@@ -8,15 +8,15 @@ from typing import NoReturn
 
 import pytest
 
-from runner.case import Case, find, known_images
-from runner.console import PlainConsole
-from runner.devices import hardware
-from runner.engines.docker import DockerEngine
-from runner.engines.docker_client import connect, find_image
-from runner.errors import EngineError
-from runner.evidence import Evidence
-from runner.plan import Options
-from runner.run import run_case
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.daemon.client import connect, find_image
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.errors import EngineError
+from gpu_casebook.evidence import Evidence
+from gpu_casebook.manifest.case import Case, find, known_images
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options
 from tests.conftest import Checkout
 
 IMAGE = os.environ.get("CASEBOOK_GPU_IMAGE", "casebook/host:latest")

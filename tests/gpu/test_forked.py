@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.case import Case, find
-from runner.console import PlainConsole
-from runner.devices import hardware
-from runner.engines.venv import VenvEngine
-from runner.evidence import Evidence, Variant, Verdict
-from runner.plan import Options
-from runner.run import run_case
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.evidence import Evidence, Variant, Verdict
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options
 from tests.conftest import Checkout
 
 pytestmark = pytest.mark.gpu

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.case import Case
-from runner.evidence import (
+from gpu_casebook.evidence import (
     Evidence,
     LaunchBlockingProbe,
     Outcome,
@@ -15,9 +14,10 @@ from runner.evidence import (
     Variant,
     Verdict,
 )
-from runner.probes.findings import Kind, Tool
-from runner.probes.launch_blocking import Effect, effect
-from runner.report.sentence import headline, plain
+from gpu_casebook.judging.launch_blocking import Effect, effect
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.reading.findings import Kind, Tool
+from gpu_casebook.report.sentence import headline, plain
 from tests.gpu.conftest import Go
 
 pytestmark = [pytest.mark.gpu, pytest.mark.docker]

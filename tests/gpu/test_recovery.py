@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.devices import aside, guard, hardware
-from runner.devices.hardware import HostGpu
-from runner.devices.hygiene import Condition, assess
-from runner.engines.gpu_access import host_facts
+from gpu_casebook.devices import aside, hardware
+from gpu_casebook.devices.driver import host_facts
+from gpu_casebook.devices.hardware import HostGpu
+from gpu_casebook.devices.hygiene import Condition, assess
+from gpu_casebook.engines import guard
 from tests.fakes import FakeEngine
 
 pytestmark = pytest.mark.gpu

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from tests.gpu_programs import record
 from tests.recordings import Recording
 

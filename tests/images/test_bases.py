@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runner.engines.docker_client import DockerClient
-from runner.errors import BuildError, EngineError, MachineError, UsageError
-from runner.images import bases
-from runner.images.bases import BOOTSTRAPPED, Base, Pin, available, bootstrapped, obtain, read_pin, refresh
+from gpu_casebook.daemon.client import DockerClient
+from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
+from gpu_casebook.images import bases
+from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin, available, bootstrapped, obtain, read_pin, refresh
 from tests.fake_docker import FakeDocker, image
 
 IMAGES = Path(__file__).parents[2] / "images"

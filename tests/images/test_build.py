@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from runner.case import known_images
-from runner.engines.base import Recipe
-from runner.engines.docker_client import DockerClient
-from runner.errors import BuildError, EngineError, MachineError, UsageError
-from runner.images import build as images
-from runner.images.bases import BOOTSTRAPPED, Base, Pin, read_pin
-from runner.images.build import (
+from gpu_casebook.daemon.client import DockerClient
+from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
+from gpu_casebook.images import build as images
+from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin, read_pin
+from gpu_casebook.images.build import (
     Stage,
     absent,
     build_all,
@@ -31,7 +29,9 @@ from runner.images.build import (
     remove_unused,
     usage,
 )
-from runner.images.settings import BuildSettings
+from gpu_casebook.manifest.case import known_images
+from gpu_casebook.packages.settings import BuildSettings
+from gpu_casebook.trial import Recipe
 from tests.fake_docker import FakeDocker, Image, image
 
 ROOT = Path(__file__).parents[2]
@@ -223,7 +223,7 @@ def no_builds(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a build was asked for")
 
     monkeypatch.setattr(images, "build", refuse)
-    monkeypatch.setattr("runner.images.bases.obtain", refuse)
+    monkeypatch.setattr("gpu_casebook.images.bases.obtain", refuse)
 
 
 @pytest.mark.usefixtures("no_builds")
@@ -385,7 +385,7 @@ def test_a_second_build_on_this_machine_waits_and_then_finds_it_done(monkeypatch
 
 def test_leftovers_that_the_engine_still_holds_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeDocker([image(None, id_="left", build="m")], in_use=["left"])
-    monkeypatch.setattr("runner.images.build.time.sleep", lambda _s: setattr(fake, "_in_use", ()))
+    monkeypatch.setattr("gpu_casebook.images.build.time.sleep", lambda _s: setattr(fake, "_in_use", ()))
     images._remove_leftovers(fake.client, "m")
     assert fake.removed == ["left"]
 

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from runner.engines.base import Recipe
-from runner.engines.docker_client import DockerClient, connect
-from runner.errors import BuildError, EngineError
-from runner.evidence import ImageFacts
-from runner.images import bases
-from runner.images import build as images
-from runner.images.bases import Base, Pin, obtain
-from runner.images.build import ensure, plan, usage
-from runner.images.settings import collect
+from gpu_casebook.daemon.client import DockerClient, connect
+from gpu_casebook.errors import BuildError, EngineError
+from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.images import bases
+from gpu_casebook.images import build as images
+from gpu_casebook.images.bases import Base, Pin, obtain
+from gpu_casebook.images.build import ensure, plan, usage
+from gpu_casebook.packages.settings import collect
+from gpu_casebook.trial import Recipe
 
 pytestmark = pytest.mark.docker
 

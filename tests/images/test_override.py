@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.engines.base import Recipe
-from runner.engines.docker_client import DockerClient, connect
-from runner.errors import EngineError, UsageError
-from runner.images import build, override
+from gpu_casebook.daemon.client import DockerClient, connect
+from gpu_casebook.errors import EngineError, UsageError
+from gpu_casebook.images import build, override
+from gpu_casebook.trial import Recipe
 
 ROOT = Path(__file__).parents[2]
 EMPTY = Recipe(image="cpu", lock="")

@@ -1,11 +1,11 @@
 from pathlib import Path
 
-from runner.case import discover, find, known_images
-from runner.engines.base import Recipe
-from runner.images.bases import BOOTSTRAPPED, Base, read_pin
-from runner.images.build import Stage, normalised, plan
-from runner.images.shares import CaseUse, Disk, Layers, disk, look, shares
-from runner.plan import recipes
+from gpu_casebook.images.bases import BOOTSTRAPPED, Base, read_pin
+from gpu_casebook.images.build import Stage, normalised, plan
+from gpu_casebook.images.shares import CaseUse, Disk, Layers, disk, look, shares
+from gpu_casebook.manifest.case import discover, find, known_images
+from gpu_casebook.run.plan import recipes
+from gpu_casebook.trial import Recipe
 from tests.fake_docker import FakeDocker, Image, image
 
 ROOT = Path(__file__).parents[2]

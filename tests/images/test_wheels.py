@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from runner.images.settings import BuildSettings, collect
-from runner.images.wheels import KEPT_S, forget_old, kept_bytes, serving
+from gpu_casebook.images.wheels import KEPT_S, forget_old, kept_bytes, serving
+from gpu_casebook.packages.settings import BuildSettings, collect
 
 
 def wheel(name: str, version: str = "1.0") -> bytes:

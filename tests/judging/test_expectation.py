@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from runner.case import Expectation
-from runner.engines.base import TrialResult, cut_middle
-from runner.evidence import Observation, Outcome
-from runner.judging.expectation import ending, failed, judge, lines, observe
+from gpu_casebook.evidence import Observation, Outcome
+from gpu_casebook.judging.expectation import ending, failed, judge, lines, observe
+from gpu_casebook.manifest.case import Expectation
+from gpu_casebook.trial import TrialResult, cut_middle
 
 TRITON = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
 ABORT = (

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.evidence import Observation
-from runner.judging.growth import growth, slope, without_jump
-from runner.manifest.model import Growth
+from gpu_casebook.evidence import Observation
+from gpu_casebook.judging.growth import growth, slope, without_jump
+from gpu_casebook.manifest.model import Growth
 
 
 def series(values: Sequence[float]) -> list[tuple[int, float]]:

@@ -1,6 +1,6 @@
 import pytest
 
-from runner.judging.infra import blame
+from gpu_casebook.judging.infra import blame
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from runner.engines.base import TrialResult
-from runner.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
-from runner.judging.expectation import Judgement, observe
-from runner.judging.rates import Terms
-from runner.judging.sanitized import judge_fixed, judge_repro, report, settled, signature
-from runner.judging.verdict import Decision, decide
-from runner.manifest.model import Expectation, SanitizerFinding
-from runner.probes.findings import Tool
+from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.judging.expectation import Judgement, observe
+from gpu_casebook.judging.rates import Terms
+from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, report, settled, signature
+from gpu_casebook.judging.verdict import Decision, decide
+from gpu_casebook.manifest.model import Expectation, SanitizerFinding
+from gpu_casebook.reading.findings import Tool
+from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording
 
 WRITE = SanitizerFinding.model_validate({"access": "write", "size": 4, "kernel": "write_behind"})

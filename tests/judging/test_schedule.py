@@ -2,11 +2,11 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.evidence import Trial, Variant, Verdict
-from runner.judging.rates import Terms, clean_demanded, rates, reproduced
-from runner.judging.schedule import most, slots_used, wants
-from runner.judging.verdict import decide, repro_decides
-from runner.manifest.bounds import Bound
+from gpu_casebook.evidence import Trial, Variant, Verdict
+from gpu_casebook.judging.rates import Terms, clean_demanded, rates, reproduced
+from gpu_casebook.judging.schedule import most, slots_used, wants
+from gpu_casebook.judging.verdict import decide, repro_decides
+from gpu_casebook.manifest.bounds import Bound
 from tests.synthetic import trials
 
 THREE = Terms(trials=3)

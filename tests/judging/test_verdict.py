@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.evidence import Demand, Observation, Outcome, Trial, Variant, Verdict
-from runner.judging import verdict
-from runner.judging.rates import Terms, clean_demanded, clean_trials_needed, rates, wilson
-from runner.judging.verdict import Decision, skipped
-from runner.manifest.bounds import Bound
-from runner.manifest.model import Growth
+from gpu_casebook.evidence import Demand, Observation, Outcome, Trial, Variant, Verdict
+from gpu_casebook.judging import verdict
+from gpu_casebook.judging.rates import Terms, clean_demanded, rates
+from gpu_casebook.judging.verdict import Decision, skipped
+from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.manifest.model import Growth
+from gpu_casebook.statistics import clean_trials_needed, wilson
 from tests import synthetic
 
 GOOD, INFRA = Outcome.AS_EXPECTED, Outcome.INFRA

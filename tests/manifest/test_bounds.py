@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from runner.manifest.bounds import Bound
+from gpu_casebook.manifest.bounds import Bound
 
 
 @pytest.mark.parametrize(

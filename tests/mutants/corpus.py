@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.case import Case, discover, find, known_images
-from runner.evidence import Variant, Verdict
+from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.manifest.case import Case, discover, find, known_images
 from tests.mutants.mutations import FIX, MISSING, NO_SPACE, NOT, OPEN, WRONG
 
 ROOT = Path(__file__).resolve().parents[2]

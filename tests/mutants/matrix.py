@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.case import MANIFEST
-from runner.evidence import Variant, Verdict
+from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.manifest.case import MANIFEST
 from tests.mutants import corpus, kinds
 from tests.mutants.kinds import Kind
 from tests.mutants.mutations import Mutation, every

@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.case import MANIFEST, known_images, load
-from runner.engines.base import Note, Prepared, Recipe, TrialRequest, TrialResult
-from runner.engines.venv import VenvEngine
-from runner.errors import EngineError
-from runner.evidence import GpuAccess, Variant, Verdict
-from runner.plan import Options
-from runner.run import run_case
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import EngineError
+from gpu_casebook.evidence import GpuAccess, Variant, Verdict
+from gpu_casebook.manifest.case import MANIFEST, known_images, load
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Options
+from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
 from tests.mutants.corpus import ROOT
 from tests.mutants.matrix import Mutant
 

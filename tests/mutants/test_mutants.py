@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.evidence import Variant, Verdict
+from gpu_casebook.evidence import Variant, Verdict
 from tests.mutants import corpus
 from tests.mutants.matrix import Mutant, matrix
 from tests.mutants.stage import judge_all

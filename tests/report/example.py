@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner.case import Expectation
-from runner.engines.base import TrialResult
-from runner.evidence import (
+from gpu_casebook.evidence import (
     Attestation,
     CaseFacts,
     Durations,
@@ -21,9 +19,11 @@ from runner.evidence import (
     UpstreamFacts,
     Variant,
 )
-from runner.judging.expectation import judge, lines, observe
-from runner.judging.rates import Terms
-from runner.judging.verdict import decide
+from gpu_casebook.judging.expectation import judge, lines, observe
+from gpu_casebook.judging.rates import Terms
+from gpu_casebook.judging.verdict import decide
+from gpu_casebook.manifest.case import Expectation
+from gpu_casebook.trial import TrialResult
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
 REPRO = TrialResult(stdout="fwd_rel_err=1.0e-07\n", stderr=REPRO_STDERR, duration_s=6.84, exit_status=1)

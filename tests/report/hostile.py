@@ -2,8 +2,8 @@
 
 from functools import cache
 
-from runner.engines.base import TrialResult
-from runner.evidence import Evidence, Gpu, UpstreamFacts, Variant
+from gpu_casebook.evidence import Evidence, Gpu, UpstreamFacts, Variant
+from gpu_casebook.trial import TrialResult
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, evidence
 
 HOSTILE = (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from runner.engines.base import TrialResult
-from runner.evidence import Evidence, Outcome, Variant, Verdict
-from runner.judging.rates import Terms
-from runner.judging.verdict import decide, skipped
-from runner.report import case_page
+from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
+from gpu_casebook.judging.rates import Terms
+from gpu_casebook.judging.verdict import decide, skipped
+from gpu_casebook.report import case_page
+from gpu_casebook.trial import TrialResult
 from tests.report.example import (
     CASE,
     ENVIRONMENT,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from runner.errors import CasebookError
-from runner.evidence import Evidence, evidence_path, load
-from runner.report import case_page, index, pages, publish, render, render_all
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.report import case_page, index, pages, publish, render, render_all
 from tests.report.example import CASE, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})

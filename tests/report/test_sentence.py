@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.engines.base import TrialResult
-from runner.evidence import (
+from gpu_casebook.evidence import (
     Evidence,
     LaunchBlockingProbe,
     Outcome,
@@ -17,17 +16,18 @@ from runner.evidence import (
     Variant,
     Xid,
 )
-from runner.judging.expectation import observe
-from runner.judging.rates import Terms
-from runner.judging.sanitized import report
-from runner.judging.verdict import decide
-from runner.manifest.model import SanitizerFinding
-from runner.probes import launch_blocking
-from runner.probes.findings import Tool
-from runner.report.markdown import case_page
-from runner.report.sentence import headline, markdown, plain
-from runner.report.summary import summary
-from tests.probes.test_launch_blocking import recorded
+from gpu_casebook.judging import launch_blocking
+from gpu_casebook.judging.expectation import observe
+from gpu_casebook.judging.rates import Terms
+from gpu_casebook.judging.sanitized import report
+from gpu_casebook.judging.verdict import decide
+from gpu_casebook.manifest.model import SanitizerFinding
+from gpu_casebook.reading.findings import Tool
+from gpu_casebook.report.markdown import case_page
+from gpu_casebook.report.sentence import headline, markdown, plain
+from gpu_casebook.report.summary import summary
+from gpu_casebook.trial import TrialResult
+from tests.judging.test_launch_blocking import recorded
 from tests.report.example import evidence
 
 PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=1.0, exit_status=0)

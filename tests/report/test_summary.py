@@ -1,4 +1,4 @@
-from runner.report import summary
+from gpu_casebook.report import summary
 from tests.report.example import evidence, simulated
 from tests.report.hostile import hostile
 

@@ -1,0 +1,3 @@
+from gpu_casebook.cli import main
+
+main()

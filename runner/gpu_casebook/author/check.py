@@ -1,0 +1,328 @@
+"""Everything that can be said of the corpus without running anything: manifests, scripts, headers, locks, schema."""
+
+import ast
+import os
+import re
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from difflib import SequenceMatcher
+from functools import partial
+from itertools import takewhile
+from multiprocessing import get_context
+from pathlib import Path
+from symtable import symtable
+from typing import NamedTuple
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from gpu_casebook.author.blanks import blanks
+from gpu_casebook.errors import ManifestError, Problem
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.case import MANIFEST, SCHEMA, Case, discover, known_images, load, manifest_path, schema_text
+from gpu_casebook.manifest.model import Provenance, pin
+from gpu_casebook.packages.lock import Lock, basis, read_lock, same_version, script_header
+
+MAX_SCRIPT_BYTES = 64 * 1024
+MAX_CASE_BYTES = 2**20
+"""Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
+MAX_FIX_LINES = 20
+"""Lines that a fix may change before the diff no longer shows what it is."""
+
+_MANY = 100
+"""Cases from which on it pays to start processes for them."""
+
+_OURS = re.compile(r"(?:import|from)\b[^\n]*\b(?:gpu_casebook|repro|fixed)\b|__import__|import_module")
+_FORBIDDEN = {"gpu_casebook", *(variant.value for variant in Variant)}
+_SCRIPTS = {f"{variant.value}.py" for variant in Variant}
+_EDITOR_LINE = "# yaml-language-server: $schema=../case.schema.json"
+
+
+class Findings(NamedTuple):
+    """Problems end `check` with an error, warnings do not. `checked` counts cases."""
+
+    problems: list[Problem]
+    warnings: list[Problem]
+    checked: int
+
+
+class _Advice(Problem):
+    """What does not fail the check."""
+
+
+def check_all(root: Path, only: Sequence[str] = ()) -> Findings:
+    """Check the whole corpus of the checkout at `root`, or the cases named. Raises UsageError for an unknown name."""
+    images = known_images(root)
+    paths = [manifest_path(root, name) for name in only] or [root / "cases" / id_ / MANIFEST for id_ in discover(root)]
+    found = [] if only else list(_of_corpus(root))
+    found += [each for problems in _of_cases(paths, images, root) for each in problems]
+    return Findings(
+        [each for each in found if not isinstance(each, _Advice)],
+        [each for each in found if isinstance(each, _Advice)],
+        len(paths),
+    )
+
+
+def _of_cases(paths: Sequence[Path], images: Collection[str], root: Path) -> Iterator[list[Problem]]:
+    """Problems of each case, in order. Many cases are shared out over the cores."""
+    check = partial(_listed, images=images, root=root)
+    if len(paths) < _MANY:
+        yield from map(check, paths)
+        return
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        yield from pool.map(check, paths, chunksize=_MANY // 4)
+
+
+def _listed(path: Path, images: Collection[str], root: Path) -> list[Problem]:
+    with warnings.catch_warnings(action="ignore"):  # what scripts draw when parsed
+        return list(_of_case(path, images, root))
+
+
+def _of_corpus(root: Path) -> Iterator[Problem]:
+    if _text(root / SCHEMA) != schema_text():
+        yield Problem(SCHEMA, 1, "", "is out of date; write it: nox -s schema")
+    for directory in sorted((root / "cases").glob("[!._]*/")):
+        if not (directory / MANIFEST).is_file():
+            yield Problem(f"cases/{directory.name}", 1, "", f"has no {MANIFEST}")
+
+
+def _of_case(path: Path, images: Collection[str], root: Path) -> Iterator[Problem]:
+    directory, shown = path.parent, os.path.relpath(path.parent, root)
+    case = None
+    try:
+        case = load(path, images, root)
+    except ManifestError as error:
+        yield from error.problems
+    yield from _of_files(directory, shown)
+    yield from _of_blanks(directory, shown)
+    yield from _of_scripts(directory, shown, case)
+    if case is not None:
+        yield from _of_locks(case, shown)
+
+
+def _of_files(directory: Path, shown: str) -> Iterator[Problem]:
+    if not (_text(directory / "README.md") or "").strip():
+        yield Problem(f"{shown}/README.md", 1, "", "is missing or empty: say what failed, why, and how it was fixed")
+    if not (_text(directory / MANIFEST) or _EDITOR_LINE).startswith(_EDITOR_LINE):
+        yield _Advice(f"{shown}/{MANIFEST}", 1, "", f"editors complete a manifest that begins with: {_EDITOR_LINE}")
+    total = 0
+    for path, entry in _files(directory):
+        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(directory.resolve()):
+            # Loading the manifest has said so of the scripts.
+            if path not in _SCRIPTS:
+                yield Problem(f"{shown}/{path}", 1, "", "is a symlink that leads out of the case's directory")
+        elif not path.startswith("locks/"):
+            total += entry.stat(follow_symlinks=False).st_size
+    if total > MAX_CASE_BYTES:
+        yield Problem(shown, 1, "", f"holds {total} bytes; {MAX_CASE_BYTES} are the most for a case")
+
+
+def _of_blanks(directory: Path, shown: str) -> Iterator[Problem]:
+    for name in (MANIFEST, *sorted(_SCRIPTS, reverse=True), "README.md"):
+        for line, what in blanks(_text(directory / name) or ""):
+            told = what if what.startswith("confirm") else f"fill in: {what}"
+            yield Problem(f"{shown}/{name}", line, "", f"still to do: {told}")
+
+
+def _files(directory: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                yield f"{inside}{entry.name}", entry
+            elif entry.name != "__pycache__":
+                yield from _files(Path(entry.path), f"{inside}{entry.name}/")
+
+
+# Scripts
+
+
+def _of_scripts(directory: Path, shown: str, case: Case | None) -> Iterator[Problem]:
+    texts: list[str] = []
+    for variant in Variant:
+        name = f"{shown}/{variant.value}.py"
+        text = _script(directory / f"{variant.value}.py", name)
+        if isinstance(text, str):
+            texts.append(text)
+            yield from _of_imports(text, name)
+            yield from _of_header(text, name, variant, case)
+        elif text is not None:
+            yield text
+    if len(texts) == len(Variant):
+        yield from _of_fix(texts[0], texts[1], f"{shown}/fixed.py", case)
+
+
+def _script(path: Path, name: str) -> str | Problem | None:
+    """The script's text, or what is wrong with it; None if it is not there, which loading the manifest has said."""
+    if not path.is_file():
+        return None
+    size = path.stat().st_size
+    if size > MAX_SCRIPT_BYTES:
+        return Problem(name, 1, "", f"is {size} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
+    try:
+        text = path.read_text(encoding="utf-8")
+        symtable(
+            text, name, "exec"
+        )  # finds what compile() finds, but for a few oddities, in three quarters of the time
+    except UnicodeDecodeError:
+        return Problem(name, 1, "", "is not UTF-8; save it as UTF-8")
+    except SyntaxError as error:
+        return Problem(name, error.lineno or 1, "", f"is not Python: {error.msg}")
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return Problem(name, 1, "", f"can't be read as Python: {error}")
+    return text
+
+
+def _of_imports(text: str, name: str) -> Iterator[Problem]:
+    # Either test spares most scripts the walk, which takes longer than all the rest.
+    if not any(name in text for name in _FORBIDDEN) or not _OURS.search(text):
+        return
+    for node in ast.walk(ast.parse(text)):
+        for module in _imported(node):
+            if module.split(".")[0] in _FORBIDDEN:
+                what = f"imports {module}; a script stands alone, so that it can be pasted into a file and run"
+                yield Problem(name, getattr(node, "lineno", 1), "", what)
+
+
+def _imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom():
+            return [node.module] if node.module else [alias.name for alias in node.names]
+        case ast.Call(
+            func=ast.Name("__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(str(name))]
+        ):
+            return [name]
+        case _:
+            return []
+
+
+def _of_header(text: str, name: str, variant: Variant, case: Case | None) -> Iterator[Problem]:
+    try:
+        header = script_header(text)
+    except ValueError as error:
+        yield Problem(name, 1, "", str(error))
+        return
+    if case is None:
+        return
+    first, spec = next(iter(case.manifest.environments.items()))
+    wanted = case.requirements(first, variant)
+    if header is None:
+        yield Problem(
+            name,
+            1,
+            "",
+            f"has no inline script metadata (PEP 723); begin it with the packages of {first}: {', '.join(wanted)}",
+        )
+        return
+    if differences := _differences(wanted, header.requirements):
+        what = f"differ from the manifest's first environment, {first}: {differences}"
+        yield Problem(name, header.line, "dependencies", what)
+    if not _admits(header.requires_python, spec.python):
+        what = f'does not admit Python {spec.python}, which {first} has; write "=={spec.python}.*"'
+        yield Problem(name, header.line, "requires-python", what)
+
+
+def _differences(wanted: Iterable[str], found: Iterable[str]) -> str:
+    pins, there = set(map(pin, wanted)), {_pin_or_text(each) for each in found}
+    parts = [("missing", pins - there), ("too many", there - pins)]
+    return "; ".join(f"{what}: {', '.join(sorted(each))}" for what, each in parts if each)
+
+
+def _pin_or_text(requirement: str) -> str:
+    try:
+        return pin(requirement)
+    except ValueError:
+        return requirement
+
+
+def _admits(requires_python: str | None, python: str) -> bool:
+    try:
+        return requires_python is not None and SpecifierSet(requires_python).contains(f"{python}.99")
+    except InvalidSpecifier:
+        return False
+
+
+def _of_fix(repro: str, fixed: str, name: str, case: Case | None) -> Iterator[Problem]:
+    if repro == fixed:
+        if case is not None and case.manifest.provenance is not Provenance.RELEASE:
+            yield Problem(name, 1, "", "is the same as repro.py, so it fixes nothing")
+        return
+    changed = changed_lines(repro, fixed)
+    if changed > MAX_FIX_LINES:
+        what = f"differs from repro.py in {changed} lines; the fix and nothing else should ({MAX_FIX_LINES} at most)"
+        yield _Advice(name, 1, "", what)
+
+
+def changed_lines(one: str, other: str) -> int:
+    """Lines that differ: those replaced, added or removed, whichever side has more of them."""
+    a, b = one.splitlines(), other.splitlines()
+    head = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    a, b = a[head:][::-1], b[head:][::-1]
+    tail = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+    a, b = a[tail:], b[tail:]
+    if max(len(a), len(b)) <= MAX_FIX_LINES:
+        return max(len(a), len(b))
+    codes = SequenceMatcher(None, a, b, autojunk=True).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in codes if tag != "equal")
+
+
+# Locks
+
+
+def _of_locks(case: Case, shown: str) -> Iterator[Problem]:
+    expected: set[str] = set()
+    for environment, spec in case.manifest.environments.items():
+        for variant in Variant:
+            path = case.lock_path(environment, variant)
+            if path.name not in expected:
+                expected.add(path.name)
+                name = f"{shown}/locks/{path.name}"
+                yield from _of_lock(path, name, case.requirements(environment, variant), spec.python)
+    for path in sorted((case.directory / "locks").glob("[!.]*")):
+        if path.name not in expected:
+            yield Problem(f"{shown}/locks/{path.name}", 1, "", "belongs to no environment of the manifest; remove it")
+
+
+def _of_lock(path: Path, name: str, requirements: Sequence[str], python: str) -> Iterator[Problem]:
+    again = f"write it: nox -s lock -- {path.parent.parent.name}"
+    text = _text(path)
+    if text is None:
+        yield Problem(name, 1, "", f"is missing; {again}")
+        return
+    lock = read_lock(text)
+    stale = [(key, it) for key, it in basis(requirements, python).items() if lock.basis.get(key) != it]
+    for key, wanted in stale:
+        was = lock.basis.get(key) or "nothing"
+        yield Problem(name, 1, key, f"was made for {was}, the manifest says {wanted or 'nothing'}; {again}")
+    if not stale:
+        yield from _missing_pins(lock, requirements, name, again)
+    for each in lock.pins:
+        if not each.hashed:
+            yield Problem(name, _line_of(text, each.name), each.name, f"has no hash; {again}")
+    for number, line in lock.strange:
+        yield Problem(
+            name, number, "", f"{line.strip()!r} has no place in a lock: pinned packages with hashes alone do"
+        )
+
+
+def _missing_pins(lock: Lock, requirements: Iterable[str], name: str, again: str) -> Iterator[Problem]:
+    pins = {each.name: each.version for each in lock.pins}
+    for requirement in map(pin, requirements):
+        package, version = requirement.split("==")
+        there = pins.get(package.split("[")[0])
+        if there is None or not same_version(there, version):
+            yield Problem(name, 1, package, f"{there or 'none'} in the lock, the manifest says {version}; {again}")
+
+
+def _line_of(text: str, package: str) -> int:
+    lines = text.splitlines()
+    return next((n for n, line in enumerate(lines, 1) if line.lower().replace("_", "-").startswith(f"{package}==")), 1)
+
+
+def _text(path: Path) -> str | None:
+    """None for what is not there, or no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None

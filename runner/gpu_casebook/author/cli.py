@@ -1,0 +1,129 @@
+"""Writing a case: new, and check as its reviewer."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpu_casebook.cli.base import CaseIds, app, ends_in_one_line, root, seconds, shown
+from gpu_casebook.errors import ManifestError
+
+
+@app.command()
+@ends_in_one_line
+def new(
+    case: Annotated[str, typer.Argument(help="The new case's id: the name of its directory in cases/.")],
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="SCRIPT", help="A script that shows the failure.")
+    ] = None,
+    issue: Annotated[
+        str | None, typer.Option(help="Link to the report: an issue, pull request or discussion on GitHub.")
+    ] = None,
+    buggy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME==VERSION", help="A release case: the version that has the bug. Needs --fixed."),
+    ] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option(metavar="NAME==VERSION", help="A release case: the version that has it no more.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Lock the requirements and try the script there: docker or venv. Without it: as it is here."),
+    ] = None,
+    trial: Annotated[
+        bool, typer.Option("--trial/--no-trial", help="Whether to run the script once and propose what it showed.")
+    ] = True,
+    python: Annotated[
+        Path | None,
+        typer.Option(help="The Python that has the script's packages. Without it: the active environment's."),
+    ] = None,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="For the trial: 90s, 2m.")] = "120s",
+) -> None:
+    """Begin a case: write its directory, with all that a script and one trial of it tell, and marked blanks.
+
+    Requirements come from the script's imports, pinned to what is installed where you run it.
+    """
+    from gpu_casebook.author.check import check_all
+    from gpu_casebook.author.new import Wanted, new
+    from gpu_casebook.console import console
+
+    out, top = console(sys.stdout), root()
+    wanted = Wanted(
+        id=case,
+        source=source,
+        issue=issue,
+        engine=engine,
+        trial=trial,
+        python=python,
+        buggy=buggy or (),
+        fixed=fixed or (),
+        timeout_s=seconds(timeout),
+    )
+    written = new(top, wanted, out.say)
+    out.say(f"wrote {shown(written.directory)}/: case.yaml, repro.py, fixed.py, README.md")
+    for note in written.notes:
+        out.say(f"  {note}")
+    problems = [each for each in check_all(top, [case]).problems if "/locks/" not in each.path]
+    if problems:
+        out.say(f"{len(problems)} left to fill in or confirm (nox -s check -- --static {case} names them all), first:")
+        out.say(f"  {problems[0]}")
+    lock = "" if (written.directory / "locks").is_dir() else f"nox -s lock -- {case} && "
+    out.say(f"then: {lock}nox -s check -- {case}")
+
+
+@app.command()
+@ends_in_one_line
+def check(
+    cases: CaseIds = None,
+    static: Annotated[bool, typer.Option("--static", help="Run nothing: only what the files tell.")] = False,
+    environment: Annotated[
+        str | None,
+        typer.Option(help="Try the cases in this environment. Without it: the first whose hardware is here."),
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Try the cases with docker or venv.")] = None,
+) -> None:
+    """Check manifests, scripts, script headers and locks: every mistake, with file and line.
+
+    Cases that are named are reviewed: tried, tried with repro.py and fixed.py exchanged, and looked at as a maintainer
+    would. Nothing is written.
+    """
+    if cases and not static:
+        _review(cases, environment, engine)
+    else:
+        _check(cases or [])
+
+
+def _check(cases: list[str]) -> None:
+    from gpu_casebook.author.check import check_all
+
+    outcome = check_all(root(), cases)
+    for warning in outcome.warnings:
+        print(f"{warning} (warning)")
+    if outcome.problems:
+        raise ManifestError(outcome.problems)
+    print(f"{outcome.checked} case{'s' * (outcome.checked != 1)} checked, no problems")
+
+
+def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
+    from gpu_casebook.author.finding import Severity
+    from gpu_casebook.author.review import review
+    from gpu_casebook.console import console
+    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.manifest.case import manifest_path
+    from gpu_casebook.run.plan import Options
+
+    top, out = root(), console(sys.stdout)
+    for name in cases:
+        manifest_path(top, name)
+    wrong = 0
+    with choose(engine, top, out.say) as chosen:
+        for name in cases:
+            found = review(top, name, Options(environment=environment, probes=False), chosen, out)
+            for line in (*found.findings, *found.told):
+                print(line)
+            counts = ", ".join(f"{found.count(severity)} {severity}s" for severity in Severity)
+            print(f"{name}: {counts}")
+            wrong += found.count(Severity.ERROR)
+    if wrong:
+        raise typer.Exit(ManifestError.exit_status)

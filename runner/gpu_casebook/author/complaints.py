@@ -1,0 +1,213 @@
+"""What a maintainer would complain about, told from a case's files alone. Pure: texts in, findings out."""
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from gpu_casebook.author.draft import without_header
+from gpu_casebook.author.finding import Finding, note, warning
+from gpu_casebook.evidence import Grade, Variant
+from gpu_casebook.manifest.model import Expectation, Manifest
+from gpu_casebook.redact import redact
+
+MAX_LINES = 120
+MAX_TITLE = 110
+LEAST_TRIALS = 3
+_TELLING = 10
+"""Characters that a message must have apart from what is left open, or it fits too much."""
+
+SECTIONS: Mapping[str, tuple[str, str]] = {
+    "symptom": (r"what .*users? .*(?:saw|seen|see)|symptom", "What users saw"),
+    "mechanism": (r"\bwhy\b|mechanism|cause", "Why"),
+    "fix": (r"\bfix", "The fix"),
+    "history": (r"history|links", "History"),
+    "established and inferred": (r"established|inferred", "What is established, and what is inferred"),
+    "is it yours": (r"\byours?\b|is (?:this|it) your", "Is your failure this one?"),
+}
+"""What a README has to say: a pattern for the heading, and the heading that most have."""
+
+_HEADING = re.compile(r"^##+[ \t]+(.+?)[ \t]*#*$")
+_LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|<(https?://[^>\s]+)>|(?<![\(<\w])(https?://[^\s)>\]\"'`]+)")
+_MOVING = re.compile(r"/(?:blob|tree)/(?:main|master|develop|dev|trunk|HEAD)(?:/|$)")
+_REPORT = re.compile(r"^/[^/]+/[^/]+/(issues?|pulls?|discussions?)(?=/|$)(?:/([^/]*))?")
+
+_RANDOM = re.compile(
+    r"\b(?:rand|randn|randint|randperm|rand_like|randn_like|normal|normal_|uniform_|random|bernoulli)\("
+)
+_SEEDED = re.compile(r"manual_seed\(|\bseed\(|default_rng\(\s*[^\s)]|RandomState\(\s*[^\s)]|set_seed\(|Generator\(")
+_NETWORK = {"requests", "httpx", "aiohttp", "urllib.request", "urllib3", "huggingface_hub"}
+_DOWNLOADS = {"from_pretrained", "load_dataset", "snapshot_download", "hf_hub_download", "urlretrieve", "urlopen"}
+
+
+# README.md
+
+
+def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Finding]:
+    """`leads` says whether a relative link leads anywhere."""
+    yield from _of_sections(text, path)
+    yield from of_links(text, path, leads)
+
+
+def _of_sections(text: str, path: str) -> Iterator[Finding]:
+    headings = {match[1]: number for number, line in _prose_lines(text) if (match := _HEADING.match(line))}
+    for section, (pattern, usual) in SECTIONS.items():
+        found = [title for title in headings if re.search(pattern, title, re.IGNORECASE)]
+        if not found:
+            yield warning(path, 1, f"says nothing on {section}: add a section, such as ## {usual}")
+        elif not any(_has_content(text, headings[title]) for title in found):
+            yield warning(path, headings[found[0]], f"the section {found[0]} is empty")
+
+
+def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines outside of fences."""
+    fence = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        else:
+            yield number, line
+
+
+def _has_content(text: str, heading: int) -> bool:
+    for line in text.splitlines()[heading:]:
+        if re.match(r"#{1,2}[ \t]", line):
+            return False
+        if line.strip():
+            return True
+    return False
+
+
+def of_links(text: str, path: str, leads: Callable[[str], bool] = lambda _: True) -> Iterator[Finding]:
+    """The form of every link; none is followed."""
+    for number, line in _prose_lines(text):
+        for match in _LINK.finditer(line):
+            link = next(filter(None, match.groups())).rstrip(".,;")
+            if wrong := _wrong_link(link, leads):
+                yield warning(path, number, f"{link}: {wrong}")
+
+
+def _wrong_link(link: str, leads: Callable[[str], bool]) -> str | None:
+    if "://" not in link:
+        target = link.partition("#")[0]
+        return None if not target or link.startswith("mailto:") or leads(target) else "leads to nothing"
+    try:
+        parts = urlsplit(link)
+        host = (parts.hostname or "").removeprefix("www.")
+    except ValueError:
+        return "is no link"
+    if parts.username:
+        return "has a user name or password in it; take it out"
+    if parts.scheme == "http":
+        return "write it with https://"
+    if host == "github.com":
+        return _wrong_on_github(parts.path)
+    return None
+
+
+def _wrong_on_github(path: str) -> str | None:
+    if _MOVING.search(path):
+        return "leads to a branch, which moves on; link to a commit (press y on the page)"
+    match = _REPORT.match(path)
+    if match and match[1] in {"issue", "pulls", "discussion"} and match[2]:
+        right = {"issue": "issues", "pulls": "pull", "discussion": "discussions"}[match[1]]
+        return f"write /{right}/ for /{match[1]}/"
+    if match and match[2] is not None and not match[2].isdigit() and match[2] != "":
+        return "has no number of an issue, pull request or discussion"
+    return None
+
+
+# Scripts
+
+
+def of_script(text: str, path: str) -> Iterator[Finding]:
+    """`text` is Python that parses."""
+    lines = text.count("\n") + (not text.endswith("\n"))
+    if lines > MAX_LINES:
+        yield warning(
+            path, MAX_LINES, f"has {lines} lines; {MAX_LINES} are what fits a bug report: cut what does not fail"
+        )
+    with warnings.catch_warnings(action="ignore"):
+        tree = ast.parse(text)
+    if not ast.get_docstring(tree):
+        yield warning(path, 1, "has no docstring: say in a few lines what to look for in its output")
+    code = without_header(text)
+    random = _RANDOM.search(code)
+    if random and not _SEEDED.search(code):
+        line = text[: text.index(random[0])].count("\n") + 1
+        yield warning(path, line, "draws random numbers and sets no seed, so each run is another")
+    for node in ast.walk(tree):
+        yield from _of_node(node, path)
+
+
+def _of_node(node: ast.AST, path: str) -> Iterator[Finding]:
+    match node:
+        case ast.Import(names=names, lineno=line):
+            if used := _NETWORK & {name.name for name in names}:
+                yield warning(path, line, f"uses {', '.join(sorted(used))}; trials have no network")
+        case ast.ImportFrom(module=str(module), lineno=line) if module in _NETWORK:
+            yield warning(path, line, f"uses {module}; trials have no network")
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), lineno=line, args=arguments):
+            literal = bool(arguments) and isinstance(arguments[0], ast.Constant)
+            if name in _DOWNLOADS and literal:
+                yield warning(path, line, f"{name} downloads, and trials have no network: make it tiny and random")
+            elif name == "input" and isinstance(node.func, ast.Name):
+                yield warning(path, line, "asks for input, and a trial has none")
+        case ast.ExceptHandler(type=None, lineno=line):
+            yield warning(path, line, "catches everything, and so hides a failure of another kind; name the exception")
+        case ast.Name(id="__file__", lineno=line):
+            yield warning(path, line, "looks at its own name; a paste in an issue has another one")
+        case _:
+            return
+
+
+def of_privacy(text: str, path: str) -> Iterator[Finding]:
+    """Lines that hold what an `issue` takes out."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := redact(line).counts:
+            yield warning(path, number, f"holds what looks private: {', '.join(sorted(found))}")
+
+
+# case.yaml
+
+
+def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Iterator[Finding]:
+    """`line` has the line of a key by its dotted place; what is not in it is on line 1."""
+    upstream = manifest.upstream
+    if len(manifest.title) > MAX_TITLE:
+        yield warning(path, line.get("title", 1), f"has {len(manifest.title)} characters, of {MAX_TITLE}", "title")
+    if manifest.title.endswith("."):
+        yield warning(path, line.get("title", 1), "ends with a full stop, and a title has none", "title")
+    if not upstream.issue:
+        yield warning(
+            path, line.get("upstream", 1), "has no link to a report; readers look there first", "upstream.issue"
+        )
+    if upstream.status == "fixed" and not upstream.fixed:
+        yield warning(path, line.get("upstream.status", 1), "by which version or commit? Add fixed:", "upstream.fixed")
+    for variant, spec in ((Variant.REPRO, manifest.repro), (Variant.FIXED, manifest.fixed)):
+        yield from _of_expectation(spec.expect, variant, path, line.get(f"{variant}.expect", line.get(variant, 1)))
+    if manifest.trials < LEAST_TRIALS and manifest.repro.expect.rate is None:
+        yield note(
+            path, line.get("trials", 1), f"{manifest.trials} of each say little; {LEAST_TRIALS} are usual", "trials"
+        )
+    if all(spec.gpus and spec.grade is Grade.HARDWARE for spec in manifest.environments.values()):
+        what = (
+            "all need a GPU: could a part be shown without one (compiled only, interpreted, a model of the arithmetic)?"
+        )
+        yield note(path, line.get("environments", 1), what, "environments")
+
+
+def _of_expectation(expect: Expectation, variant: Variant, path: str, line: int) -> Iterator[Finding]:
+    where = f"{variant}.expect"
+    if variant is Variant.FIXED:
+        if not (expect.figures or expect.growth or expect.same):
+            yield note(path, line, "a message alone proves it; a figure with a bound says more", where)
+        return
+    if expect.exception and not expect.message and not expect.figures and not expect.cuda_error:
+        yield warning(path, line, f"any {expect.exception} would do; add a message that tells this one", where)
+    if expect.message and len(re.sub(r"\\.|\[[^\]]*\]|[.*+?()|^$]", "", expect.message)) < _TELLING:
+        yield warning(path, line, f"the message {expect.message!r} fits much else; take more of it", where)

@@ -1,0 +1,281 @@
+"""The files of a new case as text, with marked blanks for what only its author knows. Pure."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_casebook.author.blanks import MARK, blank
+from gpu_casebook.author.link import Report
+from gpu_casebook.author.propose import Proposal
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.model import Failure
+
+SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
+SECTIONS: Mapping[str, str] = {
+    "What users saw": "the symptom in their words: what they ran, the message or numbers, since when",
+    "Why": "the mechanism, from cause to symptom, so that somebody who does not know the code can follow",
+    "The fix": "what changes between repro.py and fixed.py, and why that is right",
+    "The scripts": "what they do and print, what they need, how they differ from the code upstream",
+    "History": "dates with links: reported, introduced, fixed, released",
+    "What is established, and what is inferred": "what was run, where, with which numbers; and what is only thought",
+    "Is your failure this one?": "how a reader tells it from look-alikes",
+}
+"""The sections of a case's README, and what each has to say."""
+
+_HEADER = re.compile(r"(?m)^# /// script$\s(?:^#(?:| .*)$\s)+?^# ///$\n?")
+_FIRST_LINES = re.compile(r"\A(?:#!.*\n)?(?:#.*coding[:=].*\n)?")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*(?: [A-Za-z0-9_./+=-]+)*")
+_CONFIRM = blank("confirm")
+_NO_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """All that is known of a new case. `pins` are the shared requirements, `own` those of one variant.
+
+    `unknown` are sentences on requirements that could not be told. `script` is the text that both variants begin as.
+    """
+
+    id: str
+    script: str
+    image: str = "cpu"
+    gpus: int = 0
+    python: str = "3.11"
+    pins: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+    own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)
+    report: Report | None = None
+    proposal: Proposal = field(default_factory=Proposal)
+    proof: Proposal = field(default_factory=Proposal)
+    timeout_s: float = 120.0
+
+    @property
+    def release(self) -> bool:
+        return bool(self.own)
+
+    @property
+    def environment(self) -> str:
+        """What the one environment is called: by what it is, where that is known."""
+        return "cpu" if self.image == "cpu" and not self.gpus and self.script != EMPTY_SCRIPT else "current"
+
+
+EMPTY_SCRIPT = f'''\
+"""{blank("one line that says what fails, and when")}
+
+What to look for: {blank("what this prints or raises, and why that is wrong")}
+"""
+
+# {blank("the smallest script that shows the failure: let it raise, or print lines name=value")}
+'''
+
+
+def files(draft: Draft) -> dict[str, str]:
+    """Text by file name."""
+    return {
+        "case.yaml": manifest(draft),
+        "repro.py": script(draft, Variant.REPRO),
+        "fixed.py": script(draft, Variant.FIXED),
+        "README.md": readme(draft),
+    }
+
+
+def script(draft: Draft, variant: Variant) -> str:
+    """The script with the header that its variant's requirements ask for; in fixed.py, blanks for what differs."""
+    text = draft.script if draft.script.endswith("\n") else f"{draft.script}\n"
+    text = _HEADER.sub("", text, count=1).lstrip("\n")
+    first = _FIRST_LINES.match(text)
+    above = first[0] if first else ""
+    body = text[len(above) :].lstrip("\n")
+    lines = header([*draft.pins, *draft.own.get(variant, ())], draft.python)
+    if variant is Variant.FIXED and draft.script == EMPTY_SCRIPT:
+        return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
+    todo = "".join(f"# {blank(each)}\n" for each in _to_differ(draft)) if variant is Variant.FIXED else ""
+    return f"{above}{lines}{todo}{body}"
+
+
+def _to_differ(draft: Draft) -> Iterator[str]:
+    """What fixed.py, written as repro.py is, has yet to differ in."""
+    if not draft.release:
+        yield "put the fix here; no other code may differ from repro.py"
+    if _documented(draft.script):
+        yield "the docstring is repro.py's: say what to look for with the fix"
+
+
+def header(requirements: Sequence[str], python: str) -> str:
+    """Inline script metadata as PEP 723 has it."""
+    one_line = f"# dependencies = {json.dumps(list(requirements))}\n"
+    several = "".join(["# dependencies = [\n", *(f"#   {json.dumps(each)},\n" for each in requirements), "# ]\n"])
+    listed = one_line if len(one_line) <= 120 else several
+    return f'# /// script\n# requires-python = "{_pythons(python)}"\n{listed}# ///\n'
+
+
+def _pythons(python: str) -> str:
+    """Besides this minor version the next, for those who run the script by itself."""
+    major, minor = map(int, python.split("."))
+    return f">={python},<{major}.{minor + 2}"
+
+
+def without_header(text: str) -> str:
+    return _HEADER.sub("", text, count=1)
+
+
+# case.yaml
+
+
+def manifest(draft: Draft) -> str:
+    return "\n".join([SCHEMA_LINE, *_lines(draft)]) + "\n"
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    yield f"id: {draft.id}"
+    yield from _title(draft)
+    yield from _failure(draft)
+    yield from _upstream(draft)
+    if draft.release:
+        yield "provenance: release"
+    else:
+        yield f"provenance: distilled  # {_CONFIRM}: distilled (your own minimal code), or release (two versions)"
+    yield from _environment(draft)
+    for variant, expectation in ((Variant.REPRO, _of_repro(draft)), (Variant.FIXED, _of_fixed(draft))):
+        yield f"{variant}:"
+        if draft.own.get(variant):
+            yield f"  requirements: {_flow(draft.own[variant])}"
+        yield from expectation
+    yield f"timeout: {draft.timeout_s:.0f}s"
+
+
+def _title(draft: Draft) -> Iterator[str]:
+    said = _docstring(draft.script)
+    if said:
+        yield f"title: {scalar(said)}  # {_CONFIRM}: one line that says what fails, and when"
+    else:
+        yield f"title: {scalar(blank('one line that says what fails, and when'))}"
+
+
+def _docstring(text: str) -> str:
+    """The first line of the script's docstring, unless that is a blank."""
+    line = _documented(text).strip().partition("\n")[0].strip().rstrip(".")
+    return "" if MARK in line else line
+
+
+def _documented(text: str) -> str:
+    try:
+        return ast.get_docstring(ast.parse(text)) or ""
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+
+
+def _failure(draft: Draft) -> Iterator[str]:
+    kinds = ", ".join(Failure)
+    if draft.proposal.failure:
+        yield f"failure: {draft.proposal.failure}  # {_CONFIRM}; the kinds are: {kinds}"
+    else:
+        yield f"failure: {Failure.EXCEPTION}  # {blank(f'which kind? {kinds}')}"
+
+
+def _upstream(draft: Draft) -> Iterator[str]:
+    yield "upstream:"
+    if draft.report:
+        yield f"  project: {draft.report.project}"
+        yield f"  issue: {draft.report.url}"
+    else:
+        yield f"  project: {scalar(blank('owner/name'))}"
+        yield f"  # {blank('issue: the link to the report; remove this line if there is none')}"
+    if draft.release:
+        yield "  status: fixed"
+        yield f"  fixed: {scalar(', '.join(draft.own[Variant.FIXED]))}  # {_CONFIRM}: the first version or the commit"
+    else:
+        yield f"  status: open  # {blank('open, or fixed: then add the line fixed: with the commit or version')}"
+
+
+def _environment(draft: Draft) -> Iterator[str]:
+    yield "environments:"
+    yield f"  {draft.environment}:"
+    yield f"    image: {draft.image}"
+    yield from (f"    # {blank(each)}" for each in draft.unknown)
+    yield f"    requirements: {_flow(draft.pins)}"
+    if draft.gpus:
+        yield f"    gpus: {draft.gpus}"
+        yield f"    # {blank('compute_capability: the range it fails on, as >=8.0; remove this line if that is any')}"
+
+
+def _of_repro(draft: Draft) -> Iterator[str]:
+    proposal = draft.proposal
+    if proposal.repro:
+        yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(proposal.seen)}"
+    what = "what shows the failure: exception, message, cuda_error, signal, hang or figures"
+    yield from _expectation(proposal.repro or {"message": blank(what)})
+
+
+def _of_fixed(draft: Draft) -> Iterator[str]:
+    """From the best that there is: a trial of it, a guess, the names of repro's figures."""
+    proven, guessed, failing = draft.proof.fixed, draft.proposal.fixed, draft.proposal.repro.get("figures", {})
+    figures = {name: f"!= {value:.6g}" for name, value in draft.proposal.figures.items() if name in failing}
+    if proven:
+        yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(draft.proof.seen)}"
+    elif guessed:
+        seen = _printable(draft.proposal.seen)
+        yield f"  # {_CONFIRM}, and remove this line. Not tried, but guessed after a trial of repro.py: {seen}"
+    elif figures:
+        what = "bounds for what fixed.py prints when its check passes; these only shut out what repro printed"
+        yield f"  # {blank(what)}"
+    what = "what proves that the check ran and passed: better figures with bounds than a message"
+    yield from _expectation(proven or guessed or ({"figures": figures} if figures else {"message": blank(what)}))
+
+
+def _expectation(expect: Mapping[str, Any]) -> Iterator[str]:
+    yield "  expect:"
+    for key, value in expect.items():
+        if isinstance(value, Mapping):
+            yield f"    {key}:"
+            yield from (f"      {name}: {scalar(str(each))}" for name, each in value.items())
+        else:
+            yield f"    {key}: {value if isinstance(value, int) else scalar(str(value))}"
+
+
+def _flow(values: Sequence[str]) -> str:
+    return f"[{', '.join(scalar(each) if '[' in each else each for each in values)}]"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def scalar(text: str) -> str:
+    """One line of text as YAML: bare where that is safe, otherwise in single quotes, or double ones if it must be."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _NO_WORDS:
+        return text
+    if text.isprintable():
+        return "'" + text.replace("'", "''") + "'"
+    return '"' + "".join(_double(character) for character in text) + '"'
+
+
+def _double(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+# README.md
+
+
+def readme(draft: Draft) -> str:
+    title = _docstring(draft.script) or blank("the title, as in case.yaml")
+    parts = [f"# {title}\n"]
+    for section, what in SECTIONS.items():
+        parts.append(f"## {section}\n{_known(draft, section)}{blank(what)}\n")
+    return "\n".join(parts)
+
+
+def _known(draft: Draft, section: str) -> str:
+    if section == "What users saw" and draft.proposal.seen:
+        return f"    {draft.proposal.seen}\n\n"
+    if section == "History":
+        link = f"[{draft.report.project} {draft.report.number}]({draft.report.url})" if draft.report else ""
+        return f"| when | what |\n|---|---|\n| DATE | {link or 'the report'} |\n\n"
+    if section == "The fix" and draft.release:
+        return f"Upstream's: `{', '.join(draft.own[Variant.FIXED])}` has it.\n\n"
+    return ""

@@ -1,0 +1,273 @@
+"""What a real trial of a script showed -> the expectation to propose, for the author to confirm. Pure."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpu_casebook.author.blanks import MARK
+from gpu_casebook.author.generalise import pattern
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import Observation
+from gpu_casebook.judging import infra
+from gpu_casebook.judging.expectation import ending, failed, observe, telling_line
+from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.manifest.model import Failure
+from gpu_casebook.reading import stacks
+from gpu_casebook.text import one_line, without_escapes
+from gpu_casebook.trial import TrialResult
+
+FIGURES = 12
+CLEAN = "< 1e-5"
+"""What an error is proposed to be when nothing is wrong: float32 against a reference in float64."""
+SMALL = 1e-4
+EXACT = 1e15
+"""Whole numbers below are themselves as a float."""
+
+_COMPILING = re.compile(
+    r"triton\.compiler|CompilationError|BackendCompilerFailed|InductorError|PTXASError|torch\._dynamo"
+)
+_COMPILER_WORDS = re.compile(r"\bptxas\b|\bnvcc\b|PassManager::run failed|Error building extension")
+_LAUNCH = {"cudaErrorInvalidConfiguration", "cudaErrorLaunchOutOfResources", "cudaErrorInvalidValue"}
+_LAUNCH_WORDS = re.compile(r"OutOfResources|out of resource: ")
+_ACCESS = {
+    "cudaErrorIllegalAddress",
+    "cudaErrorMisalignedAddress",
+    "cudaErrorInvalidAddressSpace",
+    "cudaErrorInvalidPc",
+    "cudaErrorAssert",
+    "cudaErrorLaunchFailure",
+}
+_ERROR = re.compile(r"(?:^|[_.-])(?:err|error|diff|difference|delta|deviation|off_by)(?:$|[_.-])", re.IGNORECASE)
+_NON_FINITE = re.compile(r"(?:^|[_.-])(?:nans?|infs?|non_?finite|not_finite)(?:$|[_.-])", re.IGNORECASE)
+_MEASURE = re.compile(r"(?:^|[_.-])(?:over|ratio|factor|scale|mean|norm|loss)(?:$|[_.-])", re.IGNORECASE)
+_WANTS_INPUT = "asks for input, and a trial has none: put the values into the script"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to write under `expect`, key by key: texts, or a mapping of figures to bounds; empty where nothing is known.
+
+    `remarks` are lines for the author, who is told what was seen as `seen`: how it ended, or the figures that tell,
+    which come from `figures`, all that was printed.
+    """
+
+    failure: Failure | None = None
+    repro: Mapping[str, Any] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    seen: str = ""
+    remarks: Sequence[str] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+def propose(result: TrialResult, name: str) -> Proposal:
+    """What one trial of the script `name`, which is to show the failure, gives to declare.
+
+    Raises UsageError where it could not be a trial: it asks for input or arguments, or does not come to an end.
+    """
+    seen = observe(result)
+    refuse(seen, result, name)
+    if remark := _not_the_bug(seen, result):
+        return Proposal(seen=one_line(ending(seen)), remarks=[remark])
+    repro = dict(_failure(seen)) | dict(_figures(seen, result))
+    told = one_line(ending(seen), 160)
+    if not repro:
+        shown = f"{name} ended with {told}, and no figure that it printed can be bounded, so nothing shows the failure"
+        return Proposal(seen=told, remarks=[f"{shown}: let it raise, or print a line name=value", *_remarks(seen)])
+    fixed = _clean(seen)
+    return Proposal(
+        failure=kind(seen, result),
+        repro=repro,
+        fixed=fixed,
+        seen=told if failed(seen) else _listed(seen.figures, _wrong(seen.figures, fixed)) or told,
+        remarks=list(_remarks(seen)),
+        figures=seen.figures,
+    )
+
+
+def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
+    """What one trial of the fixed variant gives to declare as the proof that its check ran and passed.
+
+    `failing` is what a trial of repro gave. A figure that both have in common gets the same bound.
+    """
+    seen = observe(result)
+    refuse(seen, result, name)
+    told = one_line(ending(seen), 160)
+    if failed(seen):
+        return Proposal(seen=told, remarks=[f"{name} is to end with exit status 0, and ended otherwise: {told}"])
+    fixed = _figures(seen, result, failing.repro.get("figures", {}))
+    remarks = [] if fixed else [f"{name} printed no figure, so nothing proves that its check ran"]
+    wrong = _wrong(failing.figures, fixed)
+    if fixed and not wrong and failing.repro.keys() == {"figures"}:
+        remarks.append(f"every figure that repro.py printed would do for {name} too, so nothing tells them apart")
+    return Proposal(fixed=fixed, seen=_listed(seen.figures, wrong) or told, remarks=remarks, figures=seen.figures)
+
+
+def told_by(failing: Proposal, passed: Proposal) -> Proposal:
+    """`failing`, where it was told by its figures, told by those alone that the fixed variant's bounds rule out."""
+    if failing.repro.keys() != {"figures"} or not passed.fixed:
+        return failing
+    return replace(failing, seen=_listed(failing.figures, _wrong(failing.figures, passed.fixed)))
+
+
+def _wrong(figures: Mapping[str, float], fixed: Mapping[str, Any]) -> list[str]:
+    """Names of the figures that fail what the fixed variant is held to."""
+    bounds = {name: Bound.parse(bound) for name, bound in fixed.get("figures", {}).items()}
+    return [
+        name
+        for name, value in figures.items()
+        if not math.isfinite(value) or (name in bounds and not bounds[name].holds(value))
+    ]
+
+
+def _listed(figures: Mapping[str, float], names: Sequence[str]) -> str:
+    """These figures on one line, or all of them where there are none of these."""
+    told = {name: figures[name] for name in names if name in figures} or figures
+    return one_line(", ".join(f"{name}={value:.6g}" for name, value in told.items()), 160)
+
+
+def refuse(seen: Observation, result: TrialResult, name: str) -> None:
+    """Raises UsageError for a script that can't be a case's as it stands."""
+    if seen.exception == "EOFError" and "reading a line" in (seen.message or ""):
+        raise UsageError(f"{name} {_WANTS_INPUT}, or leave the trial out with --no-trial")
+    usage = next((line for line in result.stderr.splitlines() if line.startswith("usage: ")), None)
+    if seen.exit_status == 2 and usage:
+        told = one_line(result.stderr.strip().rpartition("\n")[2], 120)
+        raise UsageError(f"{name} wants arguments, and a trial gives none ({told}): put their values into the script")
+    if seen.timed_out and not seen.hung:
+        still = f"{name} still ran, and got on, after {result.duration_s:.0f} s"
+        raise UsageError(f"{still}: give it an end, or more time with --timeout")
+
+
+def _not_the_bug(seen: Observation, result: TrialResult) -> str | None:
+    if result.infra:
+        return f"the trial could not be run: {result.infra}"
+    if seen.exception in {"ModuleNotFoundError", "ImportError"}:
+        return f"the script lacks a package here, so this trial says nothing: {one_line(seen.message or '', 120)}"
+    blamed = infra.blame(f"{result.stderr}\n{result.stdout}\n{seen.message or ''}") if failed(seen) else None
+    if blamed or "not compiled with CUDA enabled" in (seen.message or ""):
+        return f"this trial says nothing, as the machine is to blame for its end: {blamed or 'this torch has no CUDA'}"
+    return None
+
+
+def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - a list of signs, the surest first
+    """The kind of failure that this looks like."""
+    said = f"{seen.exception or ''}\n{seen.message or ''}\n{without_escapes(result.stderr)}"
+    if seen.hung:
+        return Failure.HANG
+    if seen.cuda_error in _ACCESS:
+        return Failure.ILLEGAL_ACCESS
+    if seen.cuda_error in _LAUNCH or (failed(seen) and _LAUNCH_WORDS.search(said)):
+        return Failure.LAUNCH_ERROR
+    if seen.exception and (_COMPILING.search(seen.exception) or _COMPILER_WORDS.search(seen.message or "")):
+        return Failure.COMPILE_ERROR
+    if seen.signal or seen.out_of_memory:
+        return Failure.CRASH
+    if _tells_of_non_finite(seen):
+        return Failure.NON_FINITE
+    if seen.series and not failed(seen):
+        return Failure.LEAK
+    if seen.figures and (not failed(seen) or seen.exception == "AssertionError"):
+        return Failure.WRONG_NUMBERS
+    return Failure.EXCEPTION
+
+
+def _tells_of_non_finite(seen: Observation) -> bool:
+    if failed(seen) and seen.exception != "AssertionError":
+        return False
+    return any(not math.isfinite(value) or (value and _NON_FINITE.search(name)) for name, value in seen.figures.items())
+
+
+def _failure(seen: Observation) -> dict[str, Any]:
+    """How it ended, if that was badly."""
+    if seen.hung:
+        return _hang(seen)
+    found: dict[str, Any] = {}
+    if seen.signal:
+        found["signal"] = seen.signal
+    if seen.exception:
+        found["exception"] = seen.exception
+        if message := pattern(telling_line(seen.message or "")):
+            found["message"] = message
+    if seen.cuda_error and failed(seen):
+        found["cuda_error"] = seen.cuda_error
+    if not found and seen.exit_status not in {0, None}:
+        found["exit_status"] = seen.exit_status
+    return found
+
+
+def _hang(seen: Observation) -> dict[str, Any]:
+    places = dict.fromkeys(place for stack in seen.stacks if (place := stacks.standing_at(stack)))
+    after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
+    return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or MARK}}
+
+
+def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`failing` has the bounds of repro where these are the figures of a fixed variant."""
+    told: dict[str, str] = {}
+    printed = without_escapes(result.stdout)
+    for name, value in [*seen.figures.items()][:FIGURES]:
+        if _ERROR.search(name) and value >= 0:
+            bound = _error_bound(value, fixed=failing is not None)
+        elif failing and name in failing and Bound.parse(failing[name]).holds(value):
+            bound = failing[name]
+        else:
+            bound = _bound(value, counted=_is_count(name, printed))
+        if bound:
+            told[name] = bound
+    return {"figures": told} if told else {}
+
+
+def _error_bound(value: float, *, fixed: bool) -> str | None:
+    if math.isinf(value):
+        return None
+    if value < SMALL:
+        return CLEAN if value < 1e-6 else f"< {10 * value:.0e}"
+    return f"< {2 * value:.1g}" if fixed else f"> {value / 10:.0e}"
+
+
+def _is_count(name: str, printed: str) -> bool:
+    """Whether this was printed as a whole number, and its name is not that of a measure: f"{1.0:g}" is 1 too."""
+    return not _MEASURE.search(name) and bool(re.search(rf"(?m)^{re.escape(name)}=[-+]?[0-9]+\r?$", printed))
+
+
+def _bound(value: float, *, counted: bool) -> str | None:
+    """A bound that this value satisfies, with room to spare unless it is exact; None where nothing is, as for NaN."""
+    if not math.isfinite(value):
+        return None
+    if value == 0 or (counted and abs(value) < EXACT):
+        return f"== {int(value)}"
+    room = abs(value) * 0.01
+    return f"> {value - room:.4g}, < {value + room:.4g}"
+
+
+def _clean(seen: Observation) -> dict[str, Any]:
+    """What fixed.py would print, where that goes without saying: the same errors, and small.
+
+    Nothing where that tells no difference: the failure is in other figures then.
+    """
+    if failed(seen) and seen.exception != "AssertionError":
+        return {}
+    errors = {name: CLEAN for name, value in seen.figures.items() if _ERROR.search(name) and not math.isnan(value)}
+    counts = {name: "== 0" for name, value in seen.figures.items() if _NON_FINITE.search(name)}
+    both = {"figures": errors | counts}
+    told = failed(seen) or any(name in both["figures"] for name in _wrong(seen.figures, both))
+    return both if told and both["figures"] else {}
+
+
+def _remarks(seen: Observation) -> list[str]:
+    told = [
+        f"{name} is {value}; no bound holds for that, so print a count of such values"
+        for name, value in seen.figures.items()
+        if not math.isfinite(value)
+    ]
+    told += [f"{name} was printed with different values, so it is left out" for name in seen.contradicted]
+    told += [
+        f"{name} is a digest: say in case.yaml whether it differs between runs (differs) or not (same)"
+        for name in seen.digests
+    ]
+    told += [f"{name} is a series: for a leak, bound its growth (growth: in case.yaml)" for name in seen.series]
+    if len(seen.figures) > FIGURES:
+        told.append(f"{len(seen.figures) - FIGURES} more figures were printed; the first {FIGURES} are taken")
+    return told

@@ -1,0 +1,112 @@
+"""`casebook bisect`: which release brought a failure, or took it away."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpu_casebook.cli.base import EngineOption, EnvironmentOption, ZygoteOption, app, ends_in_one_line, root, shown
+from gpu_casebook.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpu_casebook.evidence import Variant
+
+
+@app.command(epilog="Exit status: 0 found; 22 an end is not what it was said to be; the others as everywhere.")
+@ends_in_one_line
+def bisect(
+    case: Annotated[str, typer.Argument(help="The case's id.")],
+    package: Annotated[str, typer.Option(help="The package whose releases are tried; the environment pins it.")],
+    bad: Annotated[str, typer.Option(metavar="VERSION", help="A release with the failure.")],
+    good: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="An older release without it: which one brought it?")
+    ] = None,
+    fixed_in: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="A newer release without it: which one mended it?")
+    ] = None,
+    environment: EnvironmentOption = None,
+    variant: Annotated[
+        str, typer.Option(help="Whose script is run, and whose requirements: repro or fixed.")
+    ] = "repro",
+    engine: EngineOption = None,
+    others: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="PACKAGE==VERSION", help="Hold another package at this version all along."),
+    ] = None,
+    expect_message: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Only this wording is the failure; the case's other wordings are not."),
+    ] = None,
+    good_message: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="A failure with this message is not the one looked for: call it good."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials that measure the rate at the bad end. Without it: until they do.")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(min=0.0001, max=0.2, help="The risk of a wrong answer by quiet runs. Without it: the case's."),
+    ] = None,
+    pre: Annotated[bool, typer.Option("--pre", help="Try pre-releases too.")] = False,
+    zygote: ZygoteOption = False,
+    resume: Annotated[
+        bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
+    ] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the record and its page go. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Find the release that brought a failure (--good, --bad) or mended it (--bad, --fixed-in).
+
+    Each release gets an environment of its own, and as many trials as the measured rate asks for. Writes
+    reports/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
+    """
+    from gpu_casebook.console import console
+    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.manifest.case import find, known_images
+    from gpu_casebook.releases.begin import Ask
+    from gpu_casebook.releases.run import Stopped
+    from gpu_casebook.releases.run import bisect as search
+    from gpu_casebook.report.bisection import sureness
+
+    top = root()
+    out = console(sys.stdout)
+    ask = Ask(
+        package=package,
+        bad=bad,
+        good=good,
+        fixed_in=fixed_in,
+        variant=_variant(variant),
+        others=others or (),
+        expect_message=expect_message,
+        good_message=good_message,
+        trials=trials,
+        alpha=alpha,
+        pre=pre,
+        zygote=zygote,
+    )
+    found = find(top, case, known_images(top))
+    stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
+    if environment:
+        found.environment(environment)
+    with choose(engine, top, out.say) as chosen:
+        for line in chosen.sweep():
+            out.say(f"left by a run that was killed: {line}")
+        record, page = search(
+            found, ask, chosen, out, reports or top / "reports", environment=environment, stopped=stopped
+        )
+    out.say(f"{record.question.package}: {record.answer}")
+    for line in sureness(record):
+        out.say(f"  {line}")
+    out.say(f"report: {shown(page)}")
+
+
+def _variant(name: str) -> "Variant":
+    from gpu_casebook.evidence import Variant
+
+    try:
+        return Variant(name)
+    except ValueError:
+        raise UsageError(f"--variant {name}: write repro or fixed") from None

@@ -1,0 +1,211 @@
+"""`casebook bundle`, `bundle-run`, `bundle-join`: a case on a GPU host without a network."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpu_casebook.cli.base import (
+    EPILOG,
+    GpuOption,
+    ProbesOption,
+    ReportsOption,
+    TimeoutOption,
+    TrialsOption,
+    app,
+    ends_in_one_line,
+    indices,
+    root,
+    seconds,
+    shown,
+)
+from gpu_casebook.errors import CasebookError, UsageError
+
+if TYPE_CHECKING:
+    from gpu_casebook.bundle.document import Bundle
+    from gpu_casebook.trial import EngineName, Note
+
+
+@app.command()
+@ends_in_one_line
+def bundle(
+    case: Annotated[str, typer.Argument(help="The case's id.")],
+    environment: Annotated[
+        str | None, typer.Option(help="One of the case's environments. Without it: the first.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="docker packs the image, venv the lock's wheels. Without it: docker if a daemon answers here."
+        ),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Pack neither: the host has an image by this name (docker).")
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X.Y[,X.Y]", help="The host's Python. Without it: with venv the case's, otherwise this one."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The archive. Without it: <case>.<environment>.casebook.tar here."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="In parts of at most this size, such as 56MB.")
+    ] = None,
+) -> None:
+    """Pack a case with its environment and the runner, for a GPU host without a network."""
+    from gpu_casebook.bundle import pack, parts
+    from gpu_casebook.console import console
+    from gpu_casebook.manifest.case import find, known_images
+    from gpu_casebook.trial import EngineName
+
+    top, out = root(), console(sys.stdout)
+    found = find(top, case, known_images(top))
+    name = environment or next(iter(found.manifest.environments))
+    spec = found.environment(name)
+    part_bytes = parts.size(split) if split else None
+    chosen = _engine(engine, image, top, out.say)
+    pythons = _versions(python) or [spec.python if chosen is EngineName.VENV else pack.THIS_PYTHON]
+    wish = pack.Wish(case=found, environment=name, engine=chosen, image=image, pythons=pythons)
+    path = _output(output, f"{case}.{name}{pack.SUFFIX}")
+    with out.step(f"packing {case}, environment {name}") as note, ExitStack() as opened, _writing(path):
+        saved = pack.saved_images(top, wish, opened, note) if chosen is EngineName.DOCKER and not image else None
+        packed = pack.pack(top, wish, saved, path, note)
+        files = parts.split(path, part_bytes) if part_bytes else [path]
+    for line in _told(packed, files):
+        out.say(line)
+
+
+def _output(wanted: Path | None, name: str) -> Path:
+    return wanted / name if wanted and wanted.is_dir() else wanted or Path(name)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{error.filename or path} can't be written: {error.strerror}; name another with --output"
+        ) from None
+
+
+def _engine(engine: str | None, image: str | None, top: Path, say: "Note") -> "EngineName":
+    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.trial import EngineName
+
+    if image:
+        if engine not in {None, EngineName.DOCKER}:
+            raise UsageError(f"--image {image} needs the docker engine; leave out --engine {engine}")
+        return EngineName.DOCKER
+    with choose(engine, top, say) as chosen:
+        return chosen.name
+
+
+def _versions(text: str | None) -> list[str]:
+    if text and not re.fullmatch(r"3\.\d+(,3\.\d+)*", text):
+        raise UsageError(f"--python {text}: write a version such as 3.12, or several: 3.11,3.12")
+    return list(dict.fromkeys(text.split(","))) if text else []
+
+
+def _told(packed: "Bundle", files: Sequence[Path]) -> Iterator[str]:
+    """What was written, and what to do with it there."""
+    for path in files:
+        yield f"wrote {shown(path)} ({_size(path)})"
+    yield f"on the host, which needs Python {' or '.join(packed.pythons)}{_also(packed)}:"
+    if len(files) == 1:
+        yield f"  tar xf {files[0].name} && {packed.run}"
+    else:
+        yield f"  python3 {files[-1].name}   # with all these files in one directory"
+
+
+def _size(path: Path) -> str:
+    count = path.stat().st_size
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def _also(packed: "Bundle") -> str:
+    from gpu_casebook.trial import EngineName
+
+    if packed.engine is EngineName.VENV:
+        return f", and Python {packed.python} for the case"
+    return f" and a Docker engine{f' with the image {packed.named_image}' if packed.named_image else ''}"
+
+
+@app.command(name="bundle-run", epilog=EPILOG)
+@ends_in_one_line
+def bundle_run(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...|DIRECTORY", help="The bundle: archive, parts, or where they lie.")
+    ],
+    trials: TrialsOption = None,
+    timeout: TimeoutOption = None,
+    gpu: GpuOption = None,
+    image: Annotated[
+        str | None, typer.Option(help="Run in this image of the host's. Without it: in what the bundle says.")
+    ] = None,
+    probes: ProbesOption = True,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to bring back. Without it: beside the bundle.")
+    ] = None,
+) -> None:
+    """Run a bundle, without a network, and write one file to bring back. Exits with the verdict's own status.
+
+    A host without a runner has the bundle's own: python3 casebook-bundle/run.py, with the same options.
+    """
+    from gpu_casebook.bundle import there
+
+    home = _opened(files)
+    if not there.is_its_own(home):
+        there.hand_over(home, sys.argv[sys.argv.index("bundle-run") + 1 :], files)
+    from gpu_casebook.console import console
+    from gpu_casebook.run.plan import Options
+
+    options = Options(
+        image=image,
+        trials=trials,
+        timeout_s=seconds(timeout) if timeout else None,
+        gpus=indices(gpu) if gpu else None,
+        probes=probes,
+    )
+    out = console(sys.stdout)
+    with _writing(output or home.parent):
+        returned, path = there.run(home, options, out, output)
+    out.say(f"bring back: {path} ({_size(path)}); then: nox -s bundle-join -- {path.name}")
+    raise typer.Exit(returned.exit_status)
+
+
+def _opened(files: Sequence[Path]) -> Path:
+    from gpu_casebook.guest import starter
+
+    try:
+        return starter.opened(files).resolve()
+    except starter.Wrong as error:
+        raise CasebookError(str(error)) from None
+
+
+@app.command(name="bundle-join")
+@ends_in_one_line
+def bundle_join(
+    file: Annotated[Path, typer.Argument(help="What bundle-run wrote on the host.")],
+    reports: ReportsOption = None,
+) -> None:
+    """Put evidence from a host without a network into the reports, and render its page and the index again."""
+    from gpu_casebook.bundle.returned import Returned, join
+    from gpu_casebook.manifest.case import find, known_images
+
+    top = root()
+    returned = Returned.read(file)
+    joined = join(returned, find(top, returned.bundle.case, known_images(top)), reports or top / "reports")
+    for warning in joined.warnings:
+        print(f"{warning} (warning)")
+    if joined.page:
+        print(f"{returned.verdict}: {returned.bundle.case}, environment {returned.bundle.environment}")
+        print(f"report: {shown(joined.page)}")

@@ -1,0 +1,136 @@
+"""What every command shares: the application, how it ends, where the checkout is, and how words become values."""
+
+import errno
+import functools
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeVar
+
+import typer
+
+from gpu_casebook.errors import INTERRUPTED, CasebookError, MachineError, ManifestError, UsageError
+from gpu_casebook.revision import CHECKOUT
+
+if TYPE_CHECKING:
+    from gpu_casebook.manifest.case import Case
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EPILOG = """Exit status: 0 confirmed; 10 not-reproduced; 11 wrong-failure; 12 fix-fails; 13 inconclusive; 14 skipped;
+2 no such case, environment, engine or option; 3 a manifest or lock is wrong; 4 the engine is not there or went away;
+5 an image or environment could not be built; 6 the machine lacks a GPU, driver or disk; 130 interrupted."""
+
+app = typer.Typer(
+    name="casebook",
+    help="Casebook: documented GPU and training-stack failures that anyone can run.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=EPILOG,
+)
+
+CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
+EngineOption = Annotated[
+    str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
+]
+EnvironmentOption = Annotated[
+    str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
+]
+GpuOption = Annotated[str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")]
+ProbesOption = Annotated[
+    bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
+]
+ReportsOption = Annotated[
+    Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
+]
+TimeoutOption = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
+]
+TrialsOption = Annotated[int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")]
+ZygoteOption = Annotated[
+    bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
+]
+
+
+def main() -> NoReturn:
+    """Run the command line and exit. SIGTERM, as CI sends it, ends as cleanly as Ctrl-C."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    app()
+    sys.exit()
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn what may end a command into one clear line on stderr and an exit status."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except CasebookError as error:
+            _end(str(error), error.exit_status, listed=isinstance(error, ManifestError))
+        except KeyboardInterrupt:
+            _end("interrupted; nothing is left running", INTERRUPTED)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            _end(f"no space left on {error.filename or 'the disk'}; free some and run again", MachineError.exit_status)
+
+    return wrapped
+
+
+def _end(text: str, status: int, *, listed: bool = False) -> NoReturn:
+    print(text if listed else f"casebook: {text}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def root() -> Path:
+    """The checkout: the nearest directory from here upwards that has cases/ in it."""
+    here = Path.cwd()
+    for directory in (here, *here.parents, CHECKOUT):
+        if (directory / "cases").is_dir() and (directory / "images").is_dir():
+            return directory
+    raise UsageError("no cases/ and images/ from here upwards; run this in a checkout of Casebook")
+
+
+def seconds(text: str) -> float:
+    """Durations as case.yaml has them: "90s", "2m", or a number of seconds. Raises UsageError."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from gpu_casebook.manifest.model import Seconds
+
+    try:
+        return TypeAdapter(Seconds).validate_python(float(text) if re.fullmatch(r"[0-9.]+", text) else text)
+    except (ValidationError, ValueError):
+        raise UsageError(f"--timeout {text}: write 90s, 2m, 1h30m or a number of seconds, at most a day") from None
+
+
+def indices(text: str) -> list[int]:
+    """GPU indices: "0" or "0,1". Raises UsageError."""
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text):
+        raise UsageError(f"--gpu {text}: write an index such as 0, or several: 0,1")
+    return [int(part) for part in text.split(",")]
+
+
+def shown(path: Path) -> str:
+    """A path as short as it can be from here."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def chosen_cases(ids: Sequence[str] | None) -> "list[Case]":
+    from gpu_casebook.manifest.case import discover, find, known_images
+
+    top = root()
+    known = known_images(top)
+    return [find(top, case, known) for case in ids or discover(top)]

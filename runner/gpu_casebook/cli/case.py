@@ -1,0 +1,124 @@
+"""`casebook case`: one case."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpu_casebook.cli.base import (
+    EPILOG,
+    EngineOption,
+    EnvironmentOption,
+    GpuOption,
+    ProbesOption,
+    ReportsOption,
+    TimeoutOption,
+    TrialsOption,
+    ZygoteOption,
+    app,
+    ends_in_one_line,
+    indices,
+    root,
+    seconds,
+    shown,
+)
+from gpu_casebook.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpu_casebook.console import Console
+    from gpu_casebook.engines.base import Engine
+    from gpu_casebook.manifest.case import Case
+    from gpu_casebook.run.plan import Options
+
+
+@app.command(name="case", epilog=EPILOG)
+@ends_in_one_line
+def run_one(
+    case: Annotated[str, typer.Argument(help="The case's id: the name of its directory in cases/.")],
+    engine: EngineOption = None,
+    environment: EnvironmentOption = None,
+    image: Annotated[
+        str | None,
+        typer.Option(help="Run in this image as it stands (docker). What differs from the lock is listed."),
+    ] = None,
+    over: Annotated[
+        list[Path] | None,
+        typer.Option("--with", metavar="WHEEL", help="Put this wheel over what the case locks (docker); drift tells."),
+    ] = None,
+    trials: TrialsOption = None,
+    timeout: TimeoutOption = None,
+    gpu: GpuOption = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave what the trials ran in, and say where it is.")] = False,
+    probes: ProbesOption = True,
+    zygote: ZygoteOption = False,
+    reports: ReportsOption = None,
+) -> None:
+    """Run one case: does the bug reproduce here, and does the fix hold?
+
+    Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
+    """
+    from gpu_casebook.console import console
+    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.manifest.case import find, known_images
+    from gpu_casebook.report import publish, summary
+    from gpu_casebook.run.pipeline import run_case
+    from gpu_casebook.run.plan import Options, Skipped
+
+    top = root()
+    out = console(sys.stdout)
+    found = find(top, case, known_images(top))
+    options = Options(
+        environment=environment,
+        image=image,
+        trials=trials,
+        timeout_s=seconds(timeout) if timeout else None,
+        gpus=indices(gpu) if gpu else None,
+        keep=keep,
+        probes=probes,
+        zygote=zygote,
+    )
+    if environment:
+        found.environment(environment)
+    with choose(engine, top, out.say) as chosen:
+        for line in chosen.sweep():
+            out.say(f"left by a run that was killed: {line}")
+        if over:
+            options = with_wheels(found, options, over, chosen, out)
+        result = run_case(found, options, chosen, out)
+    if isinstance(result, Skipped):
+        out.say(f"{case}: skipped")
+        for reason in result.reasons:
+            out.say(f"  {reason}")
+        raise typer.Exit(result.verdict.exit_status)
+    for line in summary(result):
+        out.say(line)
+    page = publish(reports or top / "reports", result)
+    out.say(f"report: {shown(page)}")
+    raise typer.Exit(result.verdict.exit_status)
+
+
+def with_wheels(
+    case: "Case", options: "Options", wheels: Sequence[Path], engine: "Engine", out: "Console"
+) -> "Options":
+    """The same options with an image that has the wheels over repro's environment. Raises as `override.ensure`."""
+    from dataclasses import replace
+
+    from gpu_casebook.daemon.client import connect
+    from gpu_casebook.evidence import Variant
+    from gpu_casebook.images import override
+    from gpu_casebook.run.plan import Skipped, make_plan, recipe
+    from gpu_casebook.trial import EngineName
+
+    if options.image:
+        raise UsageError("--with puts a wheel over the case's own image; leave --image out")
+    if engine.name is not EngineName.DOCKER:
+        raise UsageError(f"--with: the {engine.name} engine has no images to put a wheel over; add --engine docker")
+    plan = make_plan(case, options, engine)
+    if isinstance(plan, Skipped):
+        return options
+    wanted = recipe(case, plan.environment, Variant.REPRO)
+    with out.step("putting wheels over the image") as note:
+        image = override.ensure(connect(), root(), wanted, wheels, note)
+    return replace(options, environment=plan.environment, image=image)

@@ -1,0 +1,161 @@
+"""What keeps a checkout in order: lock, images, refresh-bases, list, schema, report, clean."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
+
+_NAMED = 3
+"""Cases that a line names."""
+
+if TYPE_CHECKING:
+    from gpu_casebook.images.build import ImageUse
+    from gpu_casebook.images.shares import Found
+
+
+@app.command()
+@ends_in_one_line
+def lock(
+    cases: CaseIds = None,
+) -> None:
+    """Write the locks: every environment's packages with hashes, from the package index."""
+    from gpu_casebook.console import console
+    from gpu_casebook.packages.resolve import write_locks
+
+    out = console(sys.stdout)
+    for found in chosen_cases(cases):
+        with out.step(f"locking {found.id}") as note:
+            for path in write_locks(found, note):
+                out.say(f"wrote {shown(path)}")
+
+
+@app.command()
+@ends_in_one_line
+def images(
+    cases: CaseIds = None,
+    usage: Annotated[bool, typer.Option("--usage", help="Build nothing, only show what is there.")] = False,
+    remove_unused: Annotated[
+        bool, typer.Option("--remove-unused", help="Build nothing; remove the images that no case uses any more.")
+    ] = False,
+) -> None:
+    """Build the images of all environments (docker). Shows each one's size and users, and what each case adds."""
+    from gpu_casebook.console import console
+    from gpu_casebook.daemon.client import connect
+    from gpu_casebook.images import build as builder
+    from gpu_casebook.images import shares
+    from gpu_casebook.run.plan import recipes
+
+    top, out, client = root(), console(sys.stdout), connect()
+    if remove_unused:
+        for line in builder.remove_unused(
+            client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say
+        ):
+            out.say(f"removed {line}")
+    elif not usage:
+        for each in chosen_cases(cases):
+            with out.step(f"images of {each.id}") as note:
+                builder.build_all(client, top, recipes(each), note)
+    wanted = {each.id: recipes(each) for each in chosen_cases(None)}
+    _show_usage(builder.usage(client, top, wanted), out.say)
+    _show_shares(*shares.look(client, top, wanted), out.say)
+
+
+@app.command(name="refresh-bases")
+@ends_in_one_line
+def refresh_bases() -> None:
+    """Pin the base images to what their registry has now, in images/bases.toml."""
+    from gpu_casebook.console import console
+    from gpu_casebook.images.build import refresh_bases as refresh
+
+    out = console(sys.stdout)
+    out.say(f"pinned {refresh(root(), out.say).reference}")
+
+
+def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
+    for use in uses:
+        size, shared = (f"{count / 1e9:.2f} GB" for count in (use.size_bytes, use.shared_bytes))
+        more = f" and {len(use.cases) - _NAMED} more" if len(use.cases) > _NAMED else ""
+        users = f"{', '.join(use.cases[:_NAMED])}{more}" if use.cases else "no case uses it"
+        say(f"{use.name}  {size}, {shared} of it shared; {users}")
+
+
+def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
+    from gpu_casebook.images import wheels
+    from gpu_casebook.images.shares import disk, shares
+    from gpu_casebook.words import size
+
+    width = max(map(len, found), default=0)
+    for use in shares(found, absent):
+        missing = f", {use.absent} not built" if use.absent else ""
+        told = f"{size(use.own_bytes)} of its own, {size(use.shared_bytes)} shared"
+        say(f"{use.case.ljust(width)}  {told}; images: {len(use.images)}{missing}")
+    whole = disk(found)
+    say(
+        f"{whole.cases} cases on {whole.images} images: {size(whole.bytes)}, "
+        f"against {size(whole.unshared_bytes)} if each case had its own"
+    )
+    say(f"wheels kept for builds, in {wheels.place()}: {size(wheels.kept_bytes(wheels.place()))}")
+
+
+@app.command(name="list")
+@ends_in_one_line
+def list_cases() -> None:
+    """List the cases: id, kind of failure, environments, title."""
+    rows = [
+        (found.id, found.manifest.failure.value, ", ".join(found.manifest.environments), found.manifest.title)
+        for found in chosen_cases(None)
+    ]
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
+    for *fields, title in rows:
+        print(*(field.ljust(width) for field, width in zip(fields, widths, strict=False)), title, sep="  ")
+
+
+@app.command()
+@ends_in_one_line
+def schema() -> None:
+    """Write cases/case.schema.json, from which editors complete and check case.yaml."""
+    from gpu_casebook.manifest.case import write_schema
+
+    print(f"wrote {shown(write_schema(root()))}")
+
+
+@app.command()
+@ends_in_one_line
+def report(
+    reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
+) -> None:
+    """Render every report again from the evidence, with nothing run."""
+    from gpu_casebook.report import render_all
+
+    for path in render_all(reports or root() / "reports"):
+        print(f"wrote {shown(path)}")
+
+
+@app.command()
+@ends_in_one_line
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> None:
+    """Remove what runs that were killed left behind: containers, volumes, scratch directories.
+
+    GPUs that were set aside after a fault are taken back.
+    """
+    from gpu_casebook.devices import aside
+    from gpu_casebook.engines.choose import reachable
+    from gpu_casebook.releases import site
+
+    for line in aside.noted() if dry_run else aside.take_back():
+        print(f"{'would be ' * dry_run}taken back: {line}")
+    engines = reachable(root())
+    if dry_run:
+        lines = [line for engine in engines for line in engine.left()] + site.left()
+    else:
+        lines = [line for engine in engines for line in engine.sweep()] + site.sweep()
+    for line in lines:
+        print(f"would remove {line}" if dry_run else f"removed {line}")
+    if not lines:
+        print("nothing to remove")

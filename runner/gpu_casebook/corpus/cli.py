@@ -1,0 +1,152 @@
+"""`casebook corpus`: many cases."""
+
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gpu_casebook.cli.base import (
+    EngineOption,
+    ProbesOption,
+    ReportsOption,
+    TimeoutOption,
+    TrialsOption,
+    ZygoteOption,
+    app,
+    ends_in_one_line,
+    indices,
+    root,
+    seconds,
+)
+from gpu_casebook.errors import UsageError
+
+EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
+or was not run; 14 nothing could run here; 2 no such case, kind, revision, run or option; 4 the engine is not there or
+went away; 6 the machine lacks disk or a GPU; 130 interrupted. After 4, 6 and 130 a run goes on with --resume."""
+
+_WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast"}
+_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+@app.command(name="corpus", epilog=EPILOG)
+@ends_in_one_line
+def run_many(
+    context: typer.Context,
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
+    ] = None,
+    failure: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure, such as hang.")
+    ] = None,
+    project: Annotated[
+        list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this upstream project, or a pattern.")
+    ] = None,
+    environment: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only environments of this name, or a pattern.")
+    ] = None,
+    grade: Annotated[list[str] | None, typer.Option(help="hardware or simulated.")] = None,
+    changed_since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REV",
+            help="Only cases that changed since this git revision: themselves or their image; "
+            "all where what judges them changed.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Cases at once. Without it: one for each core.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="N[,N]", help="Use only these GPUs, by index. Without it: all.")
+    ] = None,
+    engine: EngineOption = None,
+    image: Annotated[str | None, typer.Option(help="Run all in this image as it stands (docker).")] = None,
+    trials: TrialsOption = None,
+    timeout: TimeoutOption = None,
+    probes: ProbesOption = True,
+    zygote: ZygoteOption = False,
+    max_age: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="Reuse evidence that would be the same again and is younger than this: 12h, 7d; 0 runs all again.",
+        ),
+    ] = "7d",
+    reports: ReportsOption = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on with a run that ended early: `--resume RUN-ID`, or the newest without one."
+        ),
+    ] = False,
+    fleet: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: ray://HOST:PORT, or `local`.")
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Start nothing more after one is not confirmed.")
+    ] = False,
+) -> None:
+    """Run many cases, each in every environment that can run here.
+
+    What was finished is on disk at once. A run that was interrupted or killed goes on with --resume.
+    """
+    from gpu_casebook.corpus import conduct
+    from gpu_casebook.corpus.begin import Wish
+    from gpu_casebook.corpus.model import Settings
+    from gpu_casebook.corpus.select import Selection
+
+    top = root()
+    selection = Selection(
+        cases=() if resume else cases or (),
+        failures=failure or (),
+        projects=project or (),
+        environments=environment or (),
+        grades=grade or (),
+        changed_since=changed_since,
+    )
+    settings = Settings(
+        root=str(top),
+        reports=str((reports or top / "reports").resolve()),
+        engine=engine,
+        image=image,
+        trials=trials,
+        timeout_s=seconds(timeout) if timeout else None,
+        probes=probes,
+        zygote=zygote,
+    )
+    wish = Wish(
+        settings=settings,
+        selection=selection,
+        max_age_s=age(max_age),
+        gpus=indices(gpu) if gpu else None,
+        jobs=jobs,
+        fleet=fleet,
+        fail_fast=fail_fast,
+        command=shlex.join(["casebook", *sys.argv[1:]]),
+    )
+    raise typer.Exit(
+        conduct.resume(wish, _run_id(context, cases), sys.stdout) if resume else conduct.start(wish, sys.stdout)
+    )
+
+
+def _run_id(context: typer.Context, named: Sequence[str] | None) -> str | None:
+    """The run to go on with, which the record tells all about. Raises UsageError for options that say otherwise."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE" and name not in _WITH_RESUME:
+            raise UsageError(f"--{name.replace('_', '-')}: with --resume the run's record says that; leave it out")
+    if len(named or ()) > 1:
+        raise UsageError(f"--resume {' '.join(named or ())}: name one run, or none for the newest")
+    return next(iter(named or ()), None)
+
+
+def age(text: str) -> float:
+    """Seconds of "12h", "7d", "1d12h" or 0. Raises UsageError."""
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([dhms])", text)
+    if text != "0" and ("".join(map("".join, parts)) != text or not text):
+        raise UsageError(f"--max-age {text}: write 12h, 7d, or 0 to run all again")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)

@@ -1,0 +1,104 @@
+"""Runs of the corpus, seen from outside: what became of them (run-report), and what CI is to run (matrix)."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpu_casebook.cli.base import app, ends_in_one_line, root, shown
+from gpu_casebook.corpus.matrix import On, Per
+
+
+class Format(StrEnum):
+    PAGE = "page"
+    JSON = "json"
+    JUNIT = "junit"
+    SUMMARY = "summary"
+    COMMENT = "comment"
+
+
+@app.command(name="run-report")
+@ends_in_one_line
+def run_report(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN-ID]", help="Without it: the newest run.")] = None,
+    to_print: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="Print this and write nothing. `summary` is a CI job's, `comment` a pull request's.",
+        ),
+    ] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the runs are kept. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Write the page, JSON, JUnit XML and plots of a run of the corpus again, from its record."""
+    from gpu_casebook.corpus import journal, report
+
+    top = reports or root() / "reports"
+    if to_print is None:
+        print(f"wrote {shown(report.write(top, journal.read(journal.find(top, run))))}")
+        return
+    rendered = {
+        Format.PAGE: report.page,
+        Format.JSON: report.as_json,
+        Format.JUNIT: report.junit,
+        Format.SUMMARY: report.job_summary,
+        Format.COMMENT: report.comment,
+    }[to_print](report.read(top, run))
+    sys.stdout.write(rendered)
+
+
+@app.command()
+@ends_in_one_line
+def matrix(
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
+    ] = None,
+    failure: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure.")] = None,
+    project: Annotated[list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this project.")] = None,
+    environment: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these environments.")] = None,
+    grade: Annotated[list[str] | None, typer.Option(help="hardware or simulated.")] = None,
+    changed_since: Annotated[
+        str | None, typer.Option(metavar="REV", help="Only cases that changed since this git revision.")
+    ] = None,
+    on: Annotated[On, typer.Option(help="What hosted runners can run, what takes a GPU, or all.")] = On.ALL,
+    per: Annotated[Per, typer.Option(help="An entry for each case, or one for each kind of machine.")] = Per.CASE,
+) -> None:
+    """Print a matrix for GitHub Actions: which runner is to run which cases."""
+    from gpu_casebook.corpus import matrix as made
+    from gpu_casebook.corpus.select import Selection, select
+
+    selection = Selection(
+        cases=cases or (),
+        failures=failure or (),
+        projects=project or (),
+        environments=environment or (),
+        grades=grade or (),
+        changed_since=changed_since,
+    )
+    jobs = select(root(), selection, lambda _spec, _job: None, {}).jobs
+    print(made.matrix(jobs, on, per))
+
+
+@app.command(name="run-merge")
+@ends_in_one_line
+def run_merge(
+    sources: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Reports directories, each with a run.")],
+    selection: Annotated[str, typer.Option(help="What all of them together are a run of.")] = "all",
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the one run goes. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Make one run of those that several machines made, each of a part, and write its page."""
+    from gpu_casebook.corpus import report
+    from gpu_casebook.corpus.merge import gather
+    from gpu_casebook.report import render_all
+
+    top = reports or root() / "reports"
+    run = gather(top, sources, selection)
+    render_all(top)
+    print(f"wrote {shown(report.write(top, run))}")

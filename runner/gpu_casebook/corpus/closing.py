@@ -1,0 +1,96 @@
+"""What there is to say at the end of a run, and how its command ends. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from gpu_casebook.console import one_line
+from gpu_casebook.corpus.model import End, Finished, Run
+from gpu_casebook.evidence import Verdict
+
+NOT_CONFIRMED = 20
+BROKE = 21
+_LINE = 300
+_NAMES = 6
+_BROKE_SHOWN = 50
+
+
+def status(run: Run) -> int:
+    """Exit status of the command.
+
+    A verdict that is not confirmed outranks what broke: it says something about a case. A run that did nothing, since
+    no hardware is here, is skipped as one case would be.
+    """
+    ends = Counter(each.end for each in run.finished)
+    if any(each.verdict and not each.confirmed for each in _judged(run.finished)):
+        return NOT_CONFIRMED
+    if ends[End.BROKE] or run.left:
+        return BROKE
+    return 0 if ends[End.RAN] or ends[End.REUSED] else Verdict.SKIPPED.exit_status
+
+
+def summary(run: Run) -> list[str]:
+    """How many are confirmed; then what is not, what broke, what was skipped, and why the others ran again."""
+    of = {end: [each for each in run.finished if each.end is end] for end in End}
+    return [
+        _first(run, of),
+        *_failing([*of[End.RAN], *of[End.REUSED]]),
+        *_broke(of[End.BROKE]),
+        *_lost(run.finished),
+        *_by_reason("skipped", [(each.reason, each.job.name) for each in of[End.SKIPPED]]),
+        *_by_reason("run", [(each.job.because, each.job.name) for each in of[End.RAN] if each.job.because]),
+        *_reused(of[End.REUSED]),
+    ]
+
+
+def _judged(finished: Iterable[Finished]) -> list[Finished]:
+    return [each for each in finished if each.end in {End.RAN, End.REUSED}]
+
+
+def _first(run: Run, of: dict[End, list[Finished]]) -> str:
+    judged = _judged(run.finished)
+    confirmed = sum(each.confirmed for each in judged)
+    counts = {"reused": len(of[End.REUSED]), "skipped": len(of[End.SKIPPED]), "broke": len(of[End.BROKE])}
+    counts["not run"] = len(run.left)
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"{confirmed} of {len(judged)} confirmed{f' ({told})' if told else ''}"
+
+
+def _failing(judged: Iterable[Finished]) -> list[str]:
+    failing = sorted((each for each in judged if not each.confirmed), key=lambda each: each.job.name)
+    return [_line(f"{each.verdict}: {each.job.name}", each.reason) for each in failing]
+
+
+def _broke(broke: Sequence[Finished]) -> list[str]:
+    lines = [_line(f"broke: {each.job.name}", each.reason) for each in sorted(broke, key=lambda each: each.job.name)]
+    more = len(lines) - _BROKE_SHOWN
+    return lines if more <= 0 else [*lines[:_BROKE_SHOWN], f"  broke: {more} more, which the run's page lists"]
+
+
+def _lost(finished: Iterable[Finished]) -> list[str]:
+    return [
+        _line(f"lost {len(each.lost)} worker{'s' * (len(each.lost) > 1)}: {each.job.name}", each.lost[-1].reason)
+        for each in finished
+        if each.lost
+    ]
+
+
+def _by_reason(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each reason, the commonest first."""
+    names = defaultdict[str, list[str]](list)
+    for reason, name in pairs:
+        names[reason].append(name)
+    ordered = sorted(names.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [_line(f"{what}: {len(of)}, {reason}", _names(of)) for reason, of in ordered]
+
+
+def _reused(reused: Sequence[Finished]) -> list[str]:
+    return [_line(f"reused: {len(reused)}", _names([each.job.name for each in reused]))] if reused else []
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES
+    return ", ".join(sorted(names)[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _line(head: str, rest: str) -> str:
+    return f"  {one_line(f'{head}: {rest}' if rest else head, _LINE)}"

@@ -1,0 +1,195 @@
+"""The driver of a run: starts jobs in order, records each end at once, and renders the pages now and then.
+
+Whatever ends it early (Ctrl-C, SIGTERM, kill -9, a full disk), the record holds what was finished, and the run can be
+taken up again.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpu_casebook.corpus import order
+from gpu_casebook.corpus.journal import Journal
+from gpu_casebook.corpus.model import End, Finished, Job, Lost
+from gpu_casebook.corpus.table import Display
+from gpu_casebook.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Said, Start, Workers, given_up
+from gpu_casebook.errors import CasebookError, MachineError
+from gpu_casebook.report import render
+
+WAIT_S = 1.0
+"""How long to wait for news before looking at the machines again."""
+PAGES_EVERY_S = 180.0
+MACHINE_STOPS = 2
+"""How often one job may find that a machine can't go on, where there is no other one."""
+
+
+def nothing() -> None:
+    """Where nobody wants to know."""
+
+
+@dataclass(kw_only=True)
+class Driver:
+    """One run from here to its end. `prepared` has what environments are ready on which machine.
+
+    `lost` is called when a worker went away: something of its job may still run. With `fail_fast` no job is started
+    after one that is not confirmed.
+    """
+
+    journal: Journal
+    workers: Workers
+    display: Display
+    prepared: set[tuple[str, str]] = field(default_factory=set)
+    lost: Callable[[], object] = nothing
+    fail_fast: bool = False
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._waiting = order.ranked(self.journal.run.left)
+        self._running: dict[str, tuple[Start, str]] = {}
+        self._lost: dict[str, list[Lost]] = defaultdict(list)
+        self._stopped: dict[str, int] = defaultdict(int)
+        self._built_s: dict[str, float] = defaultdict(float)
+        self._names = set(self.journal.run.workers)
+        self._ended: list[Finished] = []
+        self._failed = False
+        self._pages = Pages(Path(self.journal.run.settings.reports), self.clock)
+
+    def drive(self) -> None:
+        """Run all that is left. The workers have been entered, and are left by the caller.
+
+        Raises MachineError where the machine can't go on, OSError where the record can't be written, KeyboardInterrupt.
+        """
+        try:
+            self._loop()
+        finally:
+            self._record()
+        self._pages.wait()
+        self.journal.update(workers=sorted(self._names))
+
+    def _loop(self) -> None:
+        while self._waiting or self._running:
+            self.display.machines(self.workers.machines)
+            if not self._failed:
+                self._start()
+            self._record()
+            if self._running:
+                for event in self.workers.events(WAIT_S):
+                    self._happened(event)
+            elif self._failed or not self._without_hope():
+                break
+            self._pages.now_and_then()
+
+    def _start(self) -> None:
+        running = [start for start, _ in self._running.values()]
+        starts = order.choose(self._waiting, running, self.workers.machines, self.prepared)
+        started = {start.job.name for start in starts}
+        self._waiting = [job for job in self._waiting if job.name not in started]
+        for start in starts:
+            worker = self.workers.start(start)
+            self._running[start.job.name] = start, worker
+            self._names.add(worker)
+            self.display.started(start, worker)
+
+    def _without_hope(self) -> bool:
+        """Whether any job had to be given up, as no machine that there is now can run it: a GPU was set aside."""
+        machines = self.workers.machines
+        if not machines:
+            raise MachineError("no machine is left to run the rest on")
+        hopeless = [(job, why) for job in self._waiting if (why := order.impossible(job, machines))]
+        for job, why in hopeless:
+            self._waiting.remove(job)
+            self._end(Finished(job=job, end=End.SKIPPED, reason=why, started=datetime.now(UTC)))
+        return bool(hopeless)
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case Said(worker=worker, text=text):
+                self.display.said(worker, text)
+            case Ended(finished=finished) if finished.stops:
+                self._stops(finished)
+            case Ended(finished=finished):
+                start, _ = self._running.pop(finished.job.name)
+                if finished.end is End.RAN:
+                    self.prepared.add((start.machine, start.job.environment_key))
+                self._end(finished)
+            case Built(job=job, after_s=after_s):
+                start, _ = self._running.pop(job.name)
+                self.prepared.add((start.machine, job.environment_key))
+                self._built_s[job.name] += after_s
+                self._waiting = order.ranked([*self._waiting, job])
+                self.display.built(job)
+            case Gone(job=job, lost=lost):
+                self.lost()
+                self._again(job, lost)
+
+    def _stops(self, finished: Finished) -> None:
+        """Its machine can't go on: somebody else may, or it may itself in a moment, when another job's trial ended."""
+        job = finished.job
+        self._stopped[job.name] += 1
+        if self._stopped[job.name] >= MACHINE_STOPS and len(self.workers.machines) == 1:
+            raise MachineError(finished.reason)
+        self._again(job, Lost(worker=finished.worker, reason=finished.reason, after_s=finished.duration_s))
+
+    def _again(self, job: Job, lost: Lost) -> None:
+        del self._running[job.name]
+        self._lost[job.name].append(lost)
+        self.display.lost(job, lost)
+        if len(self._lost[job.name]) >= ATTEMPTS:
+            self._end(given_up(job, self._lost[job.name]))
+        else:
+            self._waiting = order.ranked([*self._waiting, job])
+
+    def _end(self, finished: Finished) -> None:
+        name = finished.job.name
+        whole = finished.model_copy(update={"lost": self._lost.pop(name, []), "built_s": self._built_s.pop(name, 0.0)})
+        self._failed |= self.fail_fast and whole.end in {End.RAN, End.BROKE} and not whole.confirmed
+        self._ended.append(whole)
+
+    def _record(self) -> None:
+        """What ended since the last time. The next jobs have been started: no worker waits for the disk."""
+        ended, self._ended = self._ended, []
+        if ended:
+            self.journal.append(ended)
+        for each in ended:
+            self.display.ended(each)
+            if each.end is End.RAN:
+                self._pages.of(each.job.case)
+
+
+class Pages:
+    """Pages of the cases that ran, rendered beside the run: a person may look at them before it ends."""
+
+    def __init__(self, reports: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reports, self._clock = reports, clock
+        self._cases: set[str] = set()
+        self._last = clock()
+        self._thread: threading.Thread | None = None
+
+    def of(self, case: str) -> None:
+        self._cases.add(case)
+
+    def now_and_then(self) -> None:
+        busy = self._thread is not None and self._thread.is_alive()
+        if self._cases and not busy and self._clock() - self._last >= PAGES_EVERY_S:
+            self._last = self._clock()
+            cases, self._cases = self._cases, set()
+            self._thread = threading.Thread(target=self._render, args=[cases], daemon=True)
+            self._thread.start()
+
+    def _render(self, cases: Iterable[str]) -> None:
+        with suppress(CasebookError, OSError):  # whoever renders them at the end will say it
+            render(self._reports, set(cases))
+
+    def wait(self) -> None:
+        if self._thread:
+            self._thread.join()
+
+
+def ended_cases(finished: Sequence[Finished]) -> set[str]:
+    """Cases whose pages a run changes."""
+    return {each.job.case for each in finished if each.end is End.RAN}

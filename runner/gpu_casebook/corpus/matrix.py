@@ -1,0 +1,87 @@
+"""The jobs of a run as a matrix of GitHub Actions: which machines run what. Pure.
+
+A job that needs no GPU goes to a hosted runner. One that needs N goes to a self-hosted one with the labels `gpu` and
+`gpus-N`; a machine with four GPUs has the labels gpus-1 to gpus-4. Whether the compute capability does is looked at
+there: what can't run is skipped with its reason.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_casebook.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpu_casebook.corpus.model import Job
+
+MOST = 256
+"""Jobs that GitHub makes of one matrix."""
+HOSTED = "ubuntu-24.04"
+
+
+class On(StrEnum):
+    """Which machines: GitHub's own, or those with GPUs."""
+
+    ALL = "all"
+    HOSTED = "hosted"
+    GPU = "gpu"
+
+
+class Per(StrEnum):
+    """What an entry is made for: one case in one environment, or all that one kind of machine can run."""
+
+    CASE = "case"
+    MACHINE = "machine"
+
+
+class Group(NamedTuple):
+    """Cases that one entry runs, all in environments of one name: `corpus CASE... --environment NAME` is just these."""
+
+    gpus: int
+    environment: str
+    cases: Sequence[str]
+
+    @property
+    def entry(self) -> dict[str, str | int | list[str]]:
+        """`runner` is for `runs-on`, `cases` and `environment` for the command line; `environment` may be empty."""
+        first, more = self.cases[0], len(self.cases) - 1
+        name = f"{first}/{self.environment}".rstrip("/")
+        return {
+            "name": f"{name} and {more} more" if more else name,
+            "runner": ["self-hosted", "gpu", f"gpus-{self.gpus}"] if self.gpus else [HOSTED],
+            "cases": " ".join(self.cases),
+            "environment": self.environment,
+            "gpus": self.gpus,
+        }
+
+
+def matrix(jobs: "Iterable[Job]", on: On = On.ALL, per: Per = Per.CASE, most: int = MOST) -> str:
+    """JSON on one line, such as {"include": [...]}; its list is empty where there is nothing to do.
+
+    Where there would be more than `most` entries, one has several cases. Raises UsageError where that does not do.
+    """
+    wanted = [job for job in jobs if on is On.ALL or bool(job.gpus) is (on is On.GPU)]
+    return json.dumps({"include": [group.entry for group in _groups(wanted, per, most)]})
+
+
+def _groups(jobs: "Sequence[Job]", per: Per, most: int) -> list[Group]:
+    alike: dict[tuple[int, str], list[str]] = {}
+    for job in sorted(jobs, key=lambda job: (job.gpus, job.environment, job.case)):
+        alike.setdefault((job.gpus, job.environment), []).append(job.case)
+    if len(alike) > most:
+        raise UsageError(f"{len(alike)} kinds of environment are too many for a matrix of {most}; select fewer")
+    size = _size([len(cases) for cases in alike.values()], most) if per is Per.CASE else len(jobs) or 1
+    return [
+        Group(gpus, environment, cases[start : start + size])
+        for (gpus, environment), cases in alike.items()
+        for start in range(0, len(cases), size)
+    ]
+
+
+def _size(counts: Sequence[int], most: int) -> int:
+    """The least number of cases for one entry that makes no more than `most` of them."""
+    size = 1
+    while sum(-(-count // size) for count in counts) > most:
+        size += 1
+    return size

@@ -1,0 +1,76 @@
+"""Runs of several machines, each of which had a part of the corpus, as one run: what the jobs of a CI matrix leave.
+
+`merged` is pure; `gather` writes the one run's record.
+"""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.model import End, Finished, Job, Run
+from gpu_casebook.errors import UsageError
+from gpu_casebook.words import utc
+
+
+def merged(runs: Sequence[Run], id_: str, selection: str) -> Run:
+    """One run with all their jobs. Of a job that several had, the end that says most, then the latest, counts.
+
+    It has ended where all of them have. What they say of disk is about different machines, and is left out.
+    """
+    first = min(runs, key=lambda run: utc(run.started))
+    ends = [run.ended for run in runs]
+    jobs = {job.name: job for run in runs for job in run.jobs}
+    finished: dict[str, Finished] = {}
+    for each in sorted((_placed(run, each) for run in runs for each in run.finished), key=_worth):
+        finished[each.job.name] = each
+    return first.model_copy(
+        update={
+            "id": id_,
+            "ended": max((utc(end) for end in ends if end), default=None) if all(ends) else None,
+            "host": ", ".join(sorted({run.host for run in runs if run.host})),
+            "command": "",
+            "selection": selection,
+            "workers": sorted({_worker(run, worker) for run in runs for worker in run.workers}),
+            "jobs": _by_name(jobs.values()),
+            "finished": [finished[name] for name in sorted(finished)],
+            "disk_before_bytes": None,
+            "disk_after_bytes": None,
+        }
+    )
+
+
+def gather(reports: Path, sources: Iterable[Path], selection: str) -> Run:
+    """Merge the newest run of each of these reports directories into `reports`, with the evidence it rests on.
+
+    Raises UsageError for a directory without a run, CasebookError for a record that can't be read.
+    """
+    runs = []
+    for source in sources:
+        directory = journal.find(source, None)
+        runs.append(journal.read(directory))
+        if (source / "evidence").is_dir():
+            shutil.copytree(source / "evidence", reports / "evidence", dirs_exist_ok=True)
+    if not runs:
+        raise UsageError("no reports directory is named whose run could be merged")
+    run = merged(runs, journal.new_id(reports, min(utc(run.started) for run in runs)), selection)
+    with journal.Journal.create(reports, run.model_copy(update={"finished": []})) as record:
+        record.append(run.finished)
+    return run
+
+
+def _worth(finished: Finished) -> tuple[bool, float]:
+    return finished.end in {End.RAN, End.REUSED}, utc(finished.started).timestamp()
+
+
+def _placed(run: Run, finished: Finished) -> Finished:
+    return finished.model_copy(update={"worker": _worker(run, finished.worker)})
+
+
+def _worker(run: Run, worker: str) -> str:
+    """Machines name their workers alike."""
+    return f"{run.host} {worker}" if run.host and worker else worker
+
+
+def _by_name(jobs: Iterable[Job]) -> list[Job]:
+    return sorted(jobs, key=lambda job: job.name)

@@ -1,0 +1,123 @@
+"""What a run of the corpus is made of, and its JSON. Pure data; times are UTC, durations in seconds."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_casebook.document import Record
+from gpu_casebook.evidence import Grade, Rate, Variant, Verdict
+
+
+class Job(Record):
+    """One case in one environment, and what it needs of a machine.
+
+    `shared`: it declares that others which declare it too may have the same GPU meanwhile. `expected_s` is how long it
+    took last time, None where nobody knows. `environment_key` tells equal environments (image, lock, Python). `because`
+    says why no evidence of it could be reused.
+    """
+
+    case: str
+    environment: str
+    failure: str
+    project: str
+    grade: Grade
+    gpus: int = 0
+    shared: bool = False
+    cores: int = 1
+    compute_capability: str | None = None
+    expected_s: float | None = None
+    environment_key: str = ""
+    because: str = ""
+
+    @property
+    def name(self) -> str:
+        """Such as "rwkv6-backward/current"; the case alone where its manifest is broken, so that nobody knows more."""
+        return f"{self.case}/{self.environment}" if self.environment else self.case
+
+
+class Settings(Record):
+    """What holds for all jobs of a run; None is "as the case says". Paths are absolute."""
+
+    root: str
+    reports: str
+    engine: str | None = None
+    image: str | None = None
+    trials: int | None = None
+    timeout_s: float | None = None
+    probes: bool = True
+    zygote: bool = False
+
+
+class End(StrEnum):
+    """How a job ended. Only RAN and REUSED say anything about the case."""
+
+    RAN = "ran"
+    REUSED = "reused"
+    SKIPPED = "skipped"
+    BROKE = "broke"
+    """No verdict, and not for a reason of the case's hardware: manifest, image, engine or machine."""
+
+
+class Lost(Record):
+    """An attempt that came to nothing because its worker went away."""
+
+    worker: str
+    reason: str
+    after_s: float
+
+
+class Finished(Record):
+    """What came of one job. `reason` is one line for a person; `evidence` a path within the reports directory.
+
+    `built_s` went before `duration_s`, on a worker but on no GPU: its environment was prepared.
+    `stops`: the machine can't go on, as its disk is full or its engine gone. That is no end of the job: it is never
+    written to a run's record, and the job is tried again.
+    """
+
+    job: Job
+    end: End
+    verdict: Verdict | None = None
+    reason: str = ""
+    rates: dict[Variant, Rate] = Field(default_factory=dict)
+    device: str = ""
+    drifted: bool = False
+    infra_trials: int = 0
+    evidence: str | None = None
+    worker: str = ""
+    lost: list[Lost] = Field(default_factory=list)
+    started: datetime
+    duration_s: float = 0.0
+    built_s: float = 0.0
+    stops: bool = False
+
+    @property
+    def confirmed(self) -> bool:
+        return self.verdict is Verdict.CONFIRMED
+
+
+class Run(Record):
+    """One run of the corpus, whole or so far. `id` sorts by time; `ended` is None while it goes on or was killed."""
+
+    schema_version: Literal[1] = 1
+    id: str
+    started: datetime
+    ended: datetime | None = None
+    host: str = ""
+    runner: str = ""
+    command: str = ""
+    selection: str = "all"
+    settings: Settings
+    workers: list[str] = Field(default_factory=list)
+    jobs: list[Job] = Field(default_factory=list)
+    finished: list[Finished] = Field(default_factory=list)
+    disk_before_bytes: int | None = None
+    disk_after_bytes: int | None = None
+
+    @property
+    def left(self) -> Sequence[Job]:
+        """Jobs that have not ended yet, in the order of `jobs`."""
+        done = {each.job.name for each in self.finished}
+        return [job for job in self.jobs if job.name not in done]

@@ -1,0 +1,109 @@
+"""What changed since earlier runs. Pure.
+
+A job is compared with its latest verdict on the same device in the same environment, however long ago: a night in
+which a machine broke hides nothing, and a fleet whose GPUs take turns does not make a case fail by moving it. Where
+there is no such verdict, it is compared with its latest one, and a difference counts as one of place.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpu_casebook.corpus.model import End, Finished, Run
+from gpu_casebook.corpus.report.model import Change, Shift
+from gpu_casebook.evidence import Verdict
+
+
+@dataclass(frozen=True)
+class _Seen:
+    run: str
+    done: Finished
+
+
+def changes(run: Run, earlier: Sequence[Run]) -> list[Change]:
+    """The kinds in `Shift`'s order, each by name. `earlier` are runs before this one, oldest first."""
+    history = _verdicts(earlier)
+    known = {job.name for each in earlier for job in each.jobs}
+    found = [change for done in run.finished for change in _of_job(done, history.get(done.job.name, []))]
+    found += [_new(done) for done in run.finished if earlier and done.job.name not in known]
+    found += _gone(run, earlier)
+    order = list(Shift)
+    return sorted(found, key=lambda change: (order.index(change.shift), change.name))
+
+
+def _verdicts(earlier: Iterable[Run]) -> dict[str, list[_Seen]]:
+    """For each job what it came to, newest first."""
+    seen: dict[str, list[_Seen]] = {}
+    for run in earlier:
+        for done in run.finished:
+            if judged(done):
+                seen.setdefault(done.job.name, []).insert(0, _Seen(run.id, done))
+    return seen
+
+
+def judged(done: Finished) -> bool:
+    return done.end in {End.RAN, End.REUSED} and done.verdict not in {None, Verdict.SKIPPED}
+
+
+def _of_job(now: Finished, history: Sequence[_Seen]) -> Iterator[Change]:
+    if not history:
+        return
+    alike = next((seen for seen in history if not _differs(seen.done, now)), None)
+    if not judged(now):
+        yield _change(Shift.UNSEEN, alike or history[0], now)
+    elif alike is None:
+        if history[0].done.verdict is not now.verdict:
+            yield _change(Shift.ELSEWHERE, history[0], now)
+    elif alike.done.verdict is not now.verdict:
+        yield _change(_shift(alike.done, now), alike, now)
+
+
+def _shift(before: Finished, now: Finished) -> Shift:
+    if now.confirmed:
+        return Shift.NEWLY_CONFIRMED
+    return Shift.NEWLY_FAILING if before.confirmed else Shift.FAILS_OTHERWISE
+
+
+def _change(shift: Shift, seen: _Seen, now: Finished) -> Change:
+    return Change(
+        shift=shift,
+        case=now.job.case,
+        environment=now.job.environment,
+        before=str(seen.done.verdict),
+        now=str(now.verdict or now.end),
+        where="; ".join(_differs(seen.done, now)) if shift is Shift.ELSEWHERE else now.device,
+        reason=now.reason,
+        since=seen.run,
+    )
+
+
+def _differs(before: Finished, now: Finished) -> list[str]:
+    """What makes two runs of a job runs of different things. What is not known differs from nothing."""
+    told = []
+    if before.device and now.device and before.device != now.device:
+        told.append(f"{now.device}, before {before.device}")
+    keys = before.job.environment_key, now.job.environment_key
+    if all(keys) and keys[0] != keys[1]:
+        told.append("another lock, image or Python")
+    if before.drifted != now.drifted and judged(now):
+        told.append("drifted, before exact" if now.drifted else "exact, before drifted")
+    return told
+
+
+def _new(done: Finished) -> Change:
+    return Change(
+        shift=Shift.NEW,
+        case=done.job.case,
+        environment=done.job.environment,
+        now=str(done.verdict or done.end),
+        where=done.device,
+        reason=done.reason,
+    )
+
+
+def _gone(run: Run, earlier: Sequence[Run]) -> Iterator[Change]:
+    """Jobs that the last run of the same selection had."""
+    last = next((each for each in reversed(earlier) if each.selection == run.selection), None)
+    here = {job.name for job in run.jobs}
+    for job in last.jobs if last else ():
+        if job.name not in here:
+            yield Change(shift=Shift.GONE, case=job.case, environment=job.environment, since=last.id if last else "")

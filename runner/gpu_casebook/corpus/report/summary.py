@@ -1,0 +1,166 @@
+"""A run of the corpus -> what there is to tell of it. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from gpu_casebook.corpus.model import End, Finished, Job, Run
+from gpu_casebook.corpus.report.changes import changes, judged
+from gpu_casebook.corpus.report.model import Durations, Line, Standing, Summary, Tally
+from gpu_casebook.evidence import Verdict
+from gpu_casebook.words import utc
+
+NO_DEVICE = "none"
+"""Where jobs that never got to a device are counted."""
+
+
+def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] = ()) -> Summary:
+    """`earlier` may hold runs in any order, and this one or later ones, which are left out."""
+    before = sorted((each for each in earlier if each.id < run.id), key=lambda each: each.id)
+    lines = _lines(run)
+    return Summary(
+        id=run.id,
+        started=run.started,
+        ended=run.ended,
+        host=run.host,
+        runner=run.runner,
+        command=run.command,
+        selection=run.selection,
+        workers=_workers(run),
+        tally=_tally("", lines),
+        by_device=_grouped(lines, [line.device or NO_DEVICE for line in lines]),
+        by_environment=_grouped(lines, [line.environment for line in lines]),
+        compared_with=before[-1].id if before else None,
+        changes=changes(run, before),
+        durations=_durations(run),
+        disk_before_bytes=run.disk_before_bytes,
+        disk_after_bytes=run.disk_after_bytes,
+        unreadable=list(unreadable),
+        lines=lines,
+    )
+
+
+def _lines(run: Run) -> list[Line]:
+    """By standing, what asks for attention first; then by name."""
+    order = [Standing.FAILING, Standing.BROKE, Standing.CONFIRMED, Standing.SKIPPED, Standing.LEFT]
+    lines = [*map(_line, run.finished), *map(_line_left, run.left)]
+    return sorted(lines, key=lambda line: (order.index(line.standing), line.name))
+
+
+def _line(done: Finished) -> Line:
+    job = done.job
+    return Line(
+        case=job.case,
+        environment=job.environment,
+        failure=job.failure,
+        project=job.project,
+        grade=job.grade,
+        gpus=job.gpus,
+        standing=standing(done),
+        end=done.end,
+        verdict=done.verdict,
+        reason=done.reason,
+        rates=done.rates,
+        device=done.device,
+        drifted=done.drifted,
+        infra_trials=done.infra_trials,
+        evidence=done.evidence,
+        worker=done.worker,
+        lost=done.lost,
+        duration_s=done.duration_s,
+    )
+
+
+def _line_left(job: Job) -> Line:
+    return Line(
+        case=job.case,
+        environment=job.environment,
+        failure=job.failure,
+        project=job.project,
+        grade=job.grade,
+        gpus=job.gpus,
+        standing=Standing.LEFT,
+    )
+
+
+def standing(done: Finished) -> Standing:
+    if done.end is End.SKIPPED or done.verdict is Verdict.SKIPPED:
+        return Standing.SKIPPED
+    if not judged(done):
+        return Standing.BROKE
+    return Standing.CONFIRMED if done.confirmed else Standing.FAILING
+
+
+def _tally(name: str, lines: Sequence[Line]) -> Tally:
+    count = Counter(line.standing for line in lines)
+    with_verdict = [line for line in lines if line.judged]
+    verdicts = Counter(line.verdict for line in with_verdict)
+    return Tally(
+        name=name,
+        jobs=len(lines),
+        judged=len(with_verdict),
+        confirmed=count[Standing.CONFIRMED],
+        reused=sum(line.end is End.REUSED for line in with_verdict),
+        drifted=sum(line.drifted for line in with_verdict),
+        broke=count[Standing.BROKE],
+        skipped=count[Standing.SKIPPED],
+        left=count[Standing.LEFT],
+        verdicts={verdict: verdicts[verdict] for verdict in Verdict if verdicts[verdict]},
+    )
+
+
+def _grouped(lines: Sequence[Line], keys: Sequence[str]) -> list[Tally]:
+    """By name, those that have no device last."""
+    pairs = sorted(zip(keys, lines, strict=True), key=lambda pair: (pair[0] == NO_DEVICE, pair[0]))
+    return [_tally(key, [line for _, line in group]) for key, group in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def _durations(run: Run) -> Durations:
+    spans = [_span(done) for done in run.finished if done.end in {End.RAN, End.BROKE}]
+    ended = utc(run.ended) if run.ended else max((end for _, end in spans), default=utc(run.started))
+    wall_s = max((ended - utc(run.started)).total_seconds(), 0.0)
+    built_s = sum(done.built_s for done in run.finished)
+    work_s = sum((end - start).total_seconds() for start, end in spans) + built_s
+    busy_s = sum(_covered(group) for group in _by_worker(run)) + built_s
+    counts = bool(spans) and wall_s > 0
+    workers = len(_workers(run))
+    return Durations(
+        wall_s=wall_s,
+        work_s=work_s,
+        lost_s=sum(lost.after_s for done in run.finished for lost in done.lost),
+        gpu_s=sum(done.duration_s * done.job.gpus for done in run.finished if done.end in {End.RAN, End.BROKE}),
+        busy=min(busy_s / (wall_s * workers), 1.0) if counts and workers else None,
+        at_once=work_s / wall_s if counts else None,
+    )
+
+
+Span = tuple[datetime, datetime]
+
+
+def _span(done: Finished) -> Span:
+    start = utc(done.started)
+    return start, start + timedelta(seconds=max(done.duration_s, 0.0))
+
+
+def _workers(run: Run) -> list[str]:
+    """Those that are on record, and those that only jobs tell of: a run that was killed left no record of them."""
+    return sorted({*run.workers, *(done.worker for done in run.finished if done.worker)})
+
+
+def _by_worker(run: Run) -> list[list[Span]]:
+    spans: dict[str, list[Span]] = {}
+    for done in run.finished:
+        if done.end in {End.RAN, End.BROKE}:
+            spans.setdefault(done.worker, []).append(_span(done))
+    return list(spans.values())
+
+
+def _covered(spans: Iterable[Span]) -> float:
+    """Seconds in which at least one is going on: a worker may have several jobs at once."""
+    total, reached = 0.0, None
+    for start, end in sorted(spans):
+        begin = start if reached is None else max(start, reached)
+        total += max((end - begin).total_seconds(), 0.0)
+        reached = end if reached is None else max(reached, end)
+    return total

@@ -1,0 +1,291 @@
+"""What was asked for -> the jobs of a run, and those that end before they begin: broken manifests, no hardware."""
+
+import shlex
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from gpu_casebook.console import one_line
+from gpu_casebook.corpus.model import End, Finished, Job
+from gpu_casebook.corpus.work import REASON_LIMIT
+from gpu_casebook.errors import CasebookError, ManifestError, UsageError
+from gpu_casebook.evidence import Grade, Variant
+from gpu_casebook.manifest.case import Case, discover, find, known_images
+from gpu_casebook.manifest.model import EnvironmentSpec, Failure
+from gpu_casebook.packages.lock import content_key
+from gpu_casebook.run.plan import recipe
+
+Look = Callable[[Case, Job], Job | Finished]
+"""A last look at a job that can run: its end, where it need not be run, or else the job, with what there is to say."""
+
+Cant = Callable[[EnvironmentSpec, Job], str | None]
+"""Why an environment can't run on what there is; None if it can."""
+
+_SHOWN = 12
+_CODE = "runner/gpu_casebook/"
+_DECIDES_NOTHING = (
+    *(
+        f"{_CODE}{name}/"
+        for name in (
+            "author",
+            "bisect",
+            "bundle",
+            "cli",
+            "corpus",
+            "doctor",
+            "issue",
+            "records",
+            "releases",
+            "report",
+            "watch",
+        )
+    ),
+    *(f"{_CODE}{name}.py" for name in ("__main__", "console", "live", "pytest_plugin", "redact", "words")),
+)
+"""Parts of the runner that no verdict rests on; of a part that is new, each does until it is named here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Each that is given narrows down; several of one kind widen it. `cases` and `environments` are globs, and so are
+    `projects`, in which capitals do not count. `changed_since` is a revision of git.
+    """
+
+    cases: Sequence[str] = ()
+    failures: Sequence[str] = ()
+    projects: Sequence[str] = ()
+    environments: Sequence[str] = ()
+    grades: Sequence[str] = ()
+    changed_since: str | None = None
+
+    def __str__(self) -> str:
+        """As on the command line; "all" where nothing narrows it down."""
+        options = {"failure": self.failures, "project": self.projects, "environment": self.environments}
+        options |= {"grade": self.grades, "changed-since": [self.changed_since] if self.changed_since else []}
+        words = [
+            *self.cases,
+            *(word for name, values in options.items() for value in values for word in (f"--{name}", value)),
+        ]
+        return shlex.join(words) or "all"
+
+    def check(self) -> None:
+        """Raises UsageError for a kind of failure or a grade that there is not."""
+        _known("--failure", self.failures, Failure)
+        _known("--grade", self.grades, Grade)
+
+    def takes(self, case: Case, environment: str) -> bool:
+        """Whether it takes this environment of a case that it takes by name."""
+        manifest, spec = case.manifest, case.environment(environment)
+        return (
+            _matches(manifest.failure.value, self.failures)
+            and _matches(manifest.upstream.project.lower(), [each.lower() for each in self.projects])
+            and _matches(environment, self.environments)
+            and _matches(spec.grade.value, self.grades)
+        )
+
+
+class Chosen(NamedTuple):
+    """Every job, and the ends of those of them that need not begin."""
+
+    jobs: list[Job]
+    ended: list[Finished]
+
+
+def as_it_is(_case: Case, job: Job) -> Job:
+    """To be run, and nothing to say about it."""
+    return job
+
+
+def select(
+    root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str, float], look: Look = as_it_is
+) -> Chosen:
+    """The jobs of a run in the checkout at `root`. `expected_s` has durations by the job's name, as far as known.
+
+    Each manifest is read once, and one is held at a time: there may be a thousand.
+    A case whose manifest is broken ends as BROKE, wherever it is not ruled out by its name; one that can't run here as
+    SKIPPED. That nothing changed is no mistake: then there are no jobs. Raises UsageError where nothing else is
+    selected, or by something there is not.
+    """
+    selection.check()
+    ids = _named(root, selection)
+    images, chosen, seen = known_images(root), Chosen([], []), _Seen()
+    for id_ in ids:
+        try:
+            case = find(root, id_, images)
+        except Exception as error:  # noqa: BLE001 a manifest that breaks the reader is that case's own result
+            _end(
+                chosen,
+                Job(case=id_, environment="", failure="", project="", grade=Grade.HARDWARE),
+                End.BROKE,
+                _why(error),
+            )
+            continue
+        seen.note(case)
+        for environment in case.manifest.environments:
+            if selection.takes(case, environment):
+                _take(chosen, case, _job(case, environment, expected_s), cant, look)
+    if not chosen.jobs and selection.changed_since is None:
+        raise UsageError(f"nothing is selected by {selection}; {seen}")
+    return chosen
+
+
+def changed(root: Path, revision: str) -> set[str]:
+    """Cases that may end differently since then: since this branch left it, where it went on meanwhile.
+
+    A change in a case's directory is that case's. One in images/<name>/ is that of the cases with an environment on
+    that image; one in images/common/, the pinned bases, or what the runner runs and judges trials with is everybody's.
+    Raises UsageError for a revision that git does not know.
+    """
+    paths = _changed_paths(root, revision)
+    every = set(discover(root))
+    if any(map(_is_everybodys, paths)):
+        return every
+    images = {path.split("/")[1] for path in paths if path.startswith("images/")}
+    own = {path.split("/")[1] for path in paths if path.startswith("cases/")}
+    return (own & every) | set(_on_images(root, every - own, images))
+
+
+def _take(chosen: Chosen, case: Case, job: Job, cant: Cant, look: Look) -> None:
+    if reason := cant(case.environment(job.environment), job):
+        _end(chosen, job, End.SKIPPED, reason)
+        return
+    try:
+        key = environment_key(case, job.environment)
+        found = look(case, job.model_copy(update={"environment_key": key}))
+    except (CasebookError, OSError, UnicodeDecodeError) as error:
+        _end(chosen, job, End.BROKE, _why(error))
+        return
+    if isinstance(found, Finished):
+        chosen.ended.append(found)
+    chosen.jobs.append(found.job if isinstance(found, Finished) else found)
+
+
+def _job(case: Case, environment: str, expected_s: Mapping[str, float]) -> Job:
+    manifest, spec = case.manifest, case.environment(environment)
+    return Job(
+        case=case.id,
+        environment=environment,
+        failure=manifest.failure.value,
+        project=manifest.upstream.project,
+        grade=spec.grade,
+        gpus=spec.gpus,
+        shared=spec.share_gpu,
+        compute_capability=spec.compute_capability,
+        expected_s=expected_s.get(f"{case.id}/{environment}"),
+    )
+
+
+def environment_key(case: Case, environment: str) -> str:
+    """Equal keys, equal environments: the image and what is installed for either variant. Raises ManifestError."""
+    recipes = dict.fromkeys(recipe(case, environment, variant) for variant in Variant)
+    return "+".join(content_key(each.lock, each.python, each.image)[:20] for each in recipes)
+
+
+def _end(chosen: Chosen, job: Job, end: End, reason: str) -> None:
+    chosen.jobs.append(job)
+    chosen.ended.append(Finished(job=job, end=end, reason=one_line(reason, REASON_LIMIT), started=datetime.now(UTC)))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ManifestError):
+        more = len(error.problems) - 1
+        return f"{error.problems[0]}{f' (and {more} more)' if more else ''}"
+    return str(error) if isinstance(error, CasebookError) else f"it can't be read: {type(error).__name__}: {error}"
+
+
+class _Seen:
+    """What the cases that were looked at have, for whoever selected something else."""
+
+    def __init__(self) -> None:
+        self._cases = 0
+        self._have: dict[str, set[str]] = {"failure": set(), "project": set(), "environment": set(), "grade": set()}
+
+    def note(self, case: Case) -> None:
+        self._cases += 1
+        self._have["failure"].add(case.manifest.failure.value)
+        self._have["project"].add(case.manifest.upstream.project)
+        self._have["environment"].update(case.manifest.environments)
+        self._have["grade"].update(spec.grade.value for spec in case.manifest.environments.values())
+
+    def __str__(self) -> str:
+        told = "; ".join(f"{name}: {_listed(sorted(values))}" for name, values in self._have.items())
+        return (
+            f"the {self._cases} cases looked at have {told}" if self._cases != 1 else f"the case looked at has {told}"
+        )
+
+
+def _named(root: Path, selection: Selection) -> list[str]:
+    every = discover(root)
+    for pattern in selection.cases:
+        if not any(fnmatchcase(id_, pattern) for id_ in every):
+            raise UsageError(f"no case is called {pattern!r} (there are: {_listed(every)})")
+    ids = [id_ for id_ in every if _matches(id_, selection.cases)]
+    if selection.changed_since is None:
+        return ids
+    return sorted(changed(root, selection.changed_since) & set(ids))
+
+
+def _matches(value: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _known(option: str, values: Iterable[str], kinds: type[StrEnum]) -> None:
+    for value in values:
+        if value not in set(kinds):
+            raise UsageError(f"{option} {value}: there is no such (there are: {', '.join(kinds)})")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}" or "none"
+
+
+def _is_everybodys(path: str) -> bool:
+    if path.startswith("images/"):
+        return path.startswith("images/common/") or path.count("/") == 1
+    return path.startswith(_CODE) and path.endswith(".py") and not path.startswith(_DECIDES_NOTHING)
+
+
+def _on_images(root: Path, ids: Collection[str], images: Collection[str]) -> Iterator[str]:
+    known = known_images(root)
+    for id_ in ids if images else ():
+        try:
+            specs = find(root, id_, known).manifest.environments.values()
+        except CasebookError:
+            yield id_  # it may be one of them
+            continue
+        if any(spec.image in images for spec in specs):
+            yield id_
+
+
+def _changed_paths(root: Path, revision: str) -> list[str]:
+    """Relative to `root`: committed, staged, changed or new."""
+    if _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}") is None:
+        raise UsageError(f"--changed-since {revision}: {_what_git_has(root)}")
+    base = (_git(root, "merge-base", "HEAD", revision) or revision).strip()
+    lists = (
+        _git(root, "diff", "--name-only", "--relative", "--no-renames", "-z", base, "--"),
+        _git(root, "ls-files", "--others", "--exclude-standard", "-z"),
+    )
+    return list(chain.from_iterable((names or "").split("\0")[:-1] for names in lists))
+
+
+def _what_git_has(root: Path) -> str:
+    names = _git(root, "for-each-ref", "--sort=-creatordate", "--format=%(refname:short)")
+    if names is None:
+        return "this checkout has no git history, so nobody knows what changed"
+    return f"git knows no such revision here (there are: {_listed([*names.split(), 'HEAD~1'])})"
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """None where git says no, or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None

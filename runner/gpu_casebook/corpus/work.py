@@ -1,0 +1,162 @@
+"""One job in this process: case -> evidence on disk, and what came of it in a few words."""
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpu_casebook.console import Console, one_line
+from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.errors import CasebookError, EngineError
+from gpu_casebook.evidence import Evidence, Outcome, evidence_path
+from gpu_casebook.manifest.case import find, known_images
+from gpu_casebook.packages.uv import disk_is_full
+from gpu_casebook.run.pipeline import prepare_case, run_case
+from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.trial import EngineName
+
+REASON_LIMIT = 400
+"""Characters of a reason."""
+PATIENCE_S = 60.0
+"""How long an engine that went away may take to come back: a daemon that is restarted."""
+_POLL_S = 1.0
+
+
+def run_job(
+    job: Job, settings: Settings, console: Console, gpus: Sequence[int] = (), *, builds: bool = False
+) -> Finished | None:
+    """Run the job on these GPUs, and write its evidence. Raises nothing but KeyboardInterrupt and SystemExit.
+
+    With `builds` only its environment is prepared: None, unless that is how the job ends. Pages are not written:
+    whoever runs many jobs does that once for all.
+    """
+    started, begun = datetime.now(UTC), time.monotonic()
+    try:
+        came = _patiently(_build if builds else _once, job, settings, console, gpus)
+        if came is None:
+            return None
+    except CasebookError as error:
+        came = _broke(str(error), stops=_is_the_disk(error) or isinstance(error, _EngineGoneError))
+    except OSError as error:
+        came = _broke(_of_os(error), stops=disk_is_full(error))
+    except Exception as error:  # noqa: BLE001 whatever a case does to the runner is that case's own result
+        came = _broke(_of_runner(error))
+    return Finished(job=job, started=started, duration_s=time.monotonic() - begun, **came)
+
+
+class _EngineGoneError(EngineError):
+    """It does not answer any more, and did not come back."""
+
+
+class _At(NamedTuple):
+    file: str
+    line: int
+
+
+_Came = dict[str, Any] | None
+
+
+def _patiently(
+    do: Callable[[Job, Settings, Console, Sequence[int]], _Came],
+    job: Job,
+    settings: Settings,
+    console: Console,
+    gpus: Sequence[int],
+) -> _Came:
+    """Do it, and once more where the engine went away meanwhile and came back."""
+    try:
+        return do(job, settings, console, gpus)
+    except EngineError as error:
+        if settings.engine == EngineName.VENV:
+            raise
+        console.say(f"{job.name}: {one_line(str(error), REASON_LIMIT)}; waiting for the engine")
+        _wait_for_engine(settings, console)
+        return do(job, settings, console, gpus)
+
+
+def _wait_for_engine(settings: Settings, console: Console) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with choosing.choose(settings.engine, Path(settings.root), console.say):
+                return
+        except EngineError as error:
+            if time.monotonic() >= deadline:
+                raise _EngineGoneError(f"{error}; it did not come back within {PATIENCE_S:.0f} s") from error
+        time.sleep(_POLL_S)
+
+
+def _build(job: Job, settings: Settings, console: Console, _gpus: Sequence[int]) -> _Came:
+    root = Path(settings.root)
+    case = find(root, job.case, known_images(root))
+    with choosing.choose(settings.engine, root, console.say) as engine:
+        skipped = prepare_case(case, options_of(settings, job.environment), engine, console)
+    return _skipped(skipped) if skipped else None
+
+
+def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> _Came:
+    root, reports = Path(settings.root), Path(settings.reports)
+    case = find(root, job.case, known_images(root))
+    options = options_of(settings, job.environment, gpus if job.gpus and gpus else None)
+    with choosing.choose(settings.engine, root, console.say) as engine:
+        result = run_case(case, options, engine, console)
+    if isinstance(result, Skipped):
+        return _skipped(result)
+    path = evidence_path(reports, result)
+    result.write(path)
+    return {"end": End.RAN, **facts(result), "evidence": path.relative_to(reports).as_posix()}
+
+
+def _skipped(result: Skipped) -> dict[str, Any]:
+    return {"end": End.SKIPPED, "reason": one_line("; ".join(result.reasons), REASON_LIMIT)}
+
+
+def options_of(settings: Settings, environment: str, gpus: Sequence[int] | None = None) -> Options:
+    """What a run's settings say of one case."""
+    return Options(
+        environment=environment,
+        image=settings.image,
+        trials=settings.trials,
+        timeout_s=settings.timeout_s,
+        gpus=gpus,
+        probes=settings.probes,
+        zygote=settings.zygote,
+    )
+
+
+def facts(evidence: Evidence) -> dict[str, Any]:
+    """What `Finished` takes from evidence."""
+    return {
+        "verdict": evidence.verdict,
+        "reason": one_line(evidence.reasons[0], REASON_LIMIT) if evidence.reasons else "",
+        "rates": evidence.rates,
+        "device": evidence.device,
+        "drifted": bool(evidence.environment.drift),
+        "infra_trials": sum(trial.outcome is Outcome.INFRA for trial in evidence.trials),
+    }
+
+
+def _broke(reason: str, *, stops: bool = False) -> dict[str, Any]:
+    return {"end": End.BROKE, "reason": one_line(reason, REASON_LIMIT), "stops": stops}
+
+
+def _is_the_disk(error: BaseException) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and disk_is_full(cause)
+
+
+def _of_os(error: OSError) -> str:
+    at = f" {error.filename}" if error.filename else ""
+    return f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
+
+
+def _of_runner(error: Exception) -> str:
+    at = _At("?", 0)
+    with suppress(IndexError):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = _At(Path(frame.filename).name, frame.lineno or 0)
+    return f"the runner failed: {type(error).__name__}: {error} ({at.file}:{at.line})"

@@ -1,0 +1,282 @@
+"""The only module that imports the Docker SDK: one connection, our labels, and every failure as one line.
+
+Callers elsewhere take `DockerClient` and the helpers from here, and wrap what they call on a client in `speaking`.
+"""
+
+import inspect
+import os
+import traceback
+import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, cast
+
+import requests
+import urllib3
+from docker import DockerClient
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
+
+from gpu_casebook.daemon.ssh_tunnel import SCHEME, Tunnel
+from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError
+from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.trial import Note
+
+__all__ = [
+    "LABEL",
+    "APIError",
+    "Container",
+    "DeviceRequest",
+    "DockerClient",
+    "LogConfig",
+    "Mount",
+    "Ulimit",
+    "build",
+    "connect",
+    "disk_is_full",
+    "exec_stdout",
+    "find_image",
+    "is_here",
+    "load",
+    "only_if_present",
+    "output_of",
+    "pull",
+    "registry_digest",
+    "save",
+    "speaking",
+    "version_of",
+]
+
+LABEL = "casebook"
+"""Every image, container and volume of ours carries labels that begin with this and a dot."""
+
+Piece = tuple[bytes | None, bytes | None]
+
+_GONE = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_FULL = "no space left on device"
+
+
+def connect(timeout_s: int = 60) -> DockerClient:
+    """The engine that DOCKER_HOST or the Docker context names. Raises EngineError where none answers."""
+    host = os.environ.get("DOCKER_HOST", "")
+    tunnel = Tunnel(host) if host.startswith(SCHEME) else None
+    try:
+        client = _BehindSsh(tunnel, timeout_s) if tunnel else DockerClient.from_env(timeout=timeout_s)
+        client.ping()
+    except _GONE as error:
+        _drop_frames(error)
+        why = (tunnel.said if tunnel else "") or _line(error)
+        if tunnel:
+            tunnel.close()
+        at = host or "its usual place (DOCKER_HOST is not set)"
+        raise EngineError(f"no Docker engine answers at {at}: {why}") from error
+    return client
+
+
+class _BehindSsh(DockerClient):
+    def __init__(self, tunnel: Tunnel, timeout_s: int) -> None:
+        super().__init__(base_url=f"unix://{tunnel.socket}", timeout=timeout_s)
+        self._tunnel = tunnel
+
+    def close(self) -> None:
+        super().close()
+        self._tunnel.close()
+
+
+def is_here(client: DockerClient) -> bool:
+    """Whether the engine is on this machine, as far as its address tells."""
+    address = client.api.base_url
+    here = any(place in address for place in ("//localhost", "//127.0.0.1", "//[::1]"))
+    return here and not isinstance(client, _BehindSsh)
+
+
+def _drop_frames(error: BaseException | None) -> None:
+    """The SDK leaves open sockets in tracebacks; nobody should be warned of them later, somewhere else."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__
+
+
+@contextmanager
+def speaking(doing: str) -> Iterator[None]:
+    """Turns what the SDK raises in this block into an error of ours, as "could not <doing>: <what happened>".
+
+    Raises MachineError where the engine's disk is full, otherwise EngineError.
+    """
+    try:
+        yield
+    except CasebookError:
+        raise
+    except _GONE as error:
+        _drop_frames(error)
+        raise _failure(f"could not {doing}", error) from error
+
+
+@contextmanager
+def only_if_present() -> Iterator[None]:
+    """Passes over objects that are gone already, or on their way out."""
+    try:
+        yield
+    except NotFound:
+        pass
+    except APIError as error:
+        if "already in progress" not in _line(error):
+            raise
+
+
+def disk_is_full(error: Exception) -> bool:
+    """Of the engine's machine."""
+    return _FULL in _line(error).lower()
+
+
+def _failure(what: str, error: Exception) -> CasebookError:
+    text = f"{what}: {_line(error)}"
+    if disk_is_full(error):
+        return MachineError(f"{text} (the disk of the Docker engine's machine is full)")
+    return EngineError(text)
+
+
+def _line(error: Exception) -> str:
+    said = error.explanation if isinstance(error, APIError) else _root_cause(error)
+    text = str(said or error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _root_cause(error: BaseException) -> str | None:
+    """What the system said: the SDK and its libraries wrap it several times."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        inner = inner.__cause__ or inner.__context__
+    return None
+
+
+def output_of(container: Container) -> Iterator[Piece]:
+    """Pieces of stdout and stderr, of one of the two at a time, from now to the container's end.
+
+    The connection stands when this returns, so that nothing of what a container says from its start is lost.
+    """
+    stream: Any = container.attach(stream=True, demux=True, stdout=True, stderr=True, logs=False)
+    return _closing(stream, stream._response)  # noqa: SLF001 what the SDK calls close leaves the descriptor open
+
+
+def _closing(pieces: Iterable[Piece], response: requests.Response) -> Iterator[Piece]:
+    with response:
+        yield from pieces
+
+
+def exec_stdout(container: Container, command: Sequence[str], *, user: str) -> str:
+    """What a program prints that is run in a container beside what runs there. Raises APIError where nothing runs."""
+    ended: Any = container.exec_run(list(command), user=user, demux=True)
+    return (ended.output[0] or b"").decode("utf-8", "replace")
+
+
+def version_of(client: DockerClient) -> str:
+    """Such as "Docker 20.10.24"."""
+    with speaking("ask the Docker engine for its version"):
+        return f"Docker {client.version()['Version'].partition('+')[0]}"
+
+
+def find_image(client: DockerClient, name: str) -> ImageFacts | None:
+    """The image as the engine has it, by name or id; None where it is not there. `base` is left open."""
+    with speaking(f"look for the image {name}"):
+        try:
+            image = client.images.get(name)
+        except ImageNotFound:
+            return None
+    return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"])
+
+
+def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:
+    """One archive of these images with their names, in pieces; what they share is in it once. Raises EngineError."""
+    with speaking(f"save {', '.join(names)}"):
+        url = f"{client.api.base_url}/images/get"
+        with client.api.get(url, params={"names": list(names)}, stream=True) as answer:
+            if answer.status_code != requests.codes.ok:
+                raise EngineError(f"could not save {', '.join(names)}: {' '.join(answer.text.split())}")
+            yield from answer.iter_content(2**20)
+
+
+def load(client: DockerClient, pieces: Iterable[bytes]) -> None:
+    """Take in what `save` gave. Raises EngineError, or MachineError where the disk is full."""
+    with speaking("load the images"):
+        answer: Iterable[dict[str, Any]] = client.api.load_image(iter(pieces))  # type: ignore[no-untyped-call]
+        for chunk in answer:
+            if "error" in chunk:
+                text = f"could not load the images: {' '.join(str(chunk['error']).split())}"
+                raise MachineError(text) if _FULL in text.lower() else EngineError(text)
+
+
+def registry_digest(client: DockerClient, name: str) -> str:
+    """What the registry has under this name, as the engine hears it: "sha256:...". Raises EngineError."""
+    with speaking(f"ask the registry for {name}"):
+        found = cast("dict[str, Any]", client.api.inspect_distribution(name))  # type: ignore[no-untyped-call]
+    return str(found["Descriptor"]["digest"])
+
+
+def pull(client: DockerClient, name: str, note: Note) -> ImageFacts:
+    """Fetch an image from its registry. Raises BuildError, or MachineError where the disk is full."""
+    note(f"pulling {name}")
+    try:
+        client.images.pull(name, tag=None if ":" in name.rpartition("/")[2] or "@" in name else "latest")
+    except (APIError, *_GONE) as error:
+        raise _as_build_error(f"the image {name} is not on the engine and could not be pulled", error) from error
+    found = find_image(client, name)
+    if found is None:
+        raise BuildError(f"the image {name} was pulled and is not there")
+    return found
+
+
+def _as_build_error(what: str, error: Exception) -> CasebookError:
+    failure = _failure(what, error)
+    return BuildError(str(failure)) if isinstance(error, APIError) and type(failure) is EngineError else failure
+
+
+def build(
+    client: DockerClient,
+    context: IO[bytes],
+    *,
+    tag: str,
+    labels: Mapping[str, str],
+    arguments: Mapping[str, str] | None = None,
+    dockerfile: str = "Dockerfile",
+    network: str | None = None,
+    cache_from: Sequence[str] = (),
+) -> Generator[str, None, None]:
+    """Build the tar archive `context` (plain or compressed by gzip), and yield the builder's output as it comes.
+
+    Closing it ends the build, and the engine removes the container that was at work.
+
+    Raises BuildError with the builder's last word, EngineError, or MachineError where the disk is full.
+    """
+    with speaking(f"build {tag}"):
+        stream = client.api.build(
+            fileobj=context,
+            custom_context=True,
+            tag=tag,
+            dockerfile=dockerfile,
+            labels=dict(labels),
+            buildargs=dict(arguments or {}),
+            network_mode=network,
+            cache_from=list(cache_from) or None,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        with inspect.getgeneratorlocals(stream)["response"]:
+            for chunk in stream:
+                yield from _output(tag, cast("dict[str, Any]", chunk))
+
+
+def _output(tag: str, chunk: Mapping[str, Any]) -> Iterator[str]:
+    if "error" in chunk:
+        text = f"could not build {tag}: {' '.join(str(chunk['error']).split())}"
+        raise MachineError(text) if _FULL in text.lower() else BuildError(text)
+    if "stream" in chunk:
+        yield chunk["stream"]
+    elif "status" in chunk:
+        yield " ".join(str(chunk[key]) for key in ("id", "status", "progress") if chunk.get(key)) + "\n"

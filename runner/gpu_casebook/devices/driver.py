@@ -1,0 +1,146 @@
+"""How a trial gets at a GPU: what this host and the Docker engine have for that, and which of it is taken."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpu_casebook.evidence import GpuAccess
+
+CDI_KIND = "nvidia.com/gpu"
+
+_LOADER_LINE = re.compile(r"^\s*(libcuda|libnvidia-ml)\.so\.1 .*=> (\S+)$", re.MULTILINE)
+_USUAL_PLACES = (
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/wsl/lib",
+)
+_USUAL_BINS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin")
+_LIBRARIES = ("libcuda.so*", "libnvidia-*.so*", "libcudadebugger.so*")
+_PROGRAMS = ("nvidia-smi",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFacts:
+    """What this host has of an NVIDIA driver.
+
+    `libraries` and `programs` are the driver's own, by file name, all of one version. `loader_knows` says that the
+    dynamic loader finds them without being told where. `cdi_kinds` are what this host's CDI specifications describe.
+    `groups` are those one has to be in to open the devices, where not everybody may.
+    """
+
+    devices: Sequence[str] = ()
+    groups: Sequence[int] = ()
+    libraries: Mapping[str, Path] = field(default_factory=dict)
+    programs: Mapping[str, Path] = field(default_factory=dict)
+    loader_knows: bool = False
+    cdi_kinds: Sequence[str] = ()
+
+    @property
+    def library_directories(self) -> list[str]:
+        """Where a program has to be told to look; none if the loader knows."""
+        if self.loader_knows:
+            return []
+        return sorted({str(path.parent) for name, path in self.libraries.items() if name.startswith("libcuda.so")})
+
+
+def host_facts(cdi_directories: Iterable[str] = ("/etc/cdi", "/var/run/cdi")) -> HostFacts:
+    """Look at this host. Cheap: a few directory listings and one call of ldconfig."""
+    loader = _loader_directories(_ldconfig())
+    told = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    places = [*loader, *told, *map(Path, _USUAL_PLACES)]
+    bins = [Path(part) for part in (*os.environ.get("PATH", "").split(":"), *_USUAL_BINS) if part]
+    devices = [path for path in sorted(Path("/dev").glob("nvidia*")) if path.is_char_device()]
+    return HostFacts(
+        devices=[str(path) for path in devices],
+        groups=sorted({path.stat().st_gid for path in devices if path.stat().st_mode & 0o006 != 0o006}),
+        libraries=driver_libraries(places),
+        programs=_first_of_each(_PROGRAMS, bins),
+        loader_knows=bool(loader),
+        cdi_kinds=_cdi_kinds(cdi_directories),
+    )
+
+
+def _ldconfig() -> str:
+    for program in ("ldconfig", "/sbin/ldconfig"):
+        with suppress(OSError):
+            return subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
+    return ""
+
+
+def _loader_directories(listing: str) -> list[Path]:
+    found = (Path(match[2]).parent for match in _LOADER_LINE.finditer(listing))
+    return list(dict.fromkeys(path for path in found if "i386" not in path.name and path.name != "lib32"))
+
+
+def driver_libraries(places: Iterable[Path]) -> dict[str, Path]:
+    """The driver's libraries in these directories: of each name the first, and only of libcuda's own version.
+
+    A CUDA toolkit may bring a newer libcuda for forward compatibility in a directory called compat, and a container
+    toolkit has libraries with names such as the driver's: both are left out.
+    """
+    found = _first_of_each(_LIBRARIES, [place for place in places if "compat" not in place.parts])
+    version = _version(found.get("libcuda.so.1"))
+    return {name: path for name, path in found.items() if version in {None, _version(path)}}
+
+
+def _first_of_each(patterns: Iterable[str], places: Iterable[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for place in places:
+        for pattern in patterns:
+            for path in sorted(place.glob(pattern)):
+                if path.is_file():
+                    found.setdefault(path.name, path)
+    return found
+
+
+def _version(path: Path | None) -> str | None:
+    """The driver's version in a library's real name: "580.159.04"; None where it has none."""
+    match = re.search(r"\.so\.(\d+\.\d[\d.]*)$", path.resolve().name) if path else None
+    return match[1] if match else None
+
+
+def _cdi_kinds(directories: Iterable[str]) -> list[str]:
+    kinds = set()
+    for directory in map(Path, directories):
+        for path in (*directory.glob("*.yaml"), *directory.glob("*.json")):
+            with suppress(OSError):
+                kinds.update(re.findall(r'"?kind"?\s*:\s*"?([\w.-]+/[\w.-]+)', path.read_text("utf-8", "replace")))
+    return sorted(kinds)
+
+
+def choose_gpu_access(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> GpuAccess | None:
+    """The best way to a GPU that a Docker engine has, or None.
+
+    `info` is what `docker info` tells (API /info); `host` is looked at only where the engine is `local`. Engines list
+    what they know of CDI devices since 28.2; older ones that have CDI name the directories of its specifications.
+    """
+    if "nvidia" in (info.get("Runtimes") or {}):
+        return GpuAccess(mode="toolkit", detail="the engine has the NVIDIA container toolkit's runtime")
+    if _has_cdi(info, local=local, host=host):
+        return GpuAccess(mode="cdi", detail=f"the engine knows {CDI_KIND} devices by CDI")
+    if local and _passthrough_works(host):
+        where = ", ".join(sorted({str(path.parent) for path in host.libraries.values()}))
+        return GpuAccess(mode="passthrough", detail=f"devices, and the driver's libraries from {where}, read-only")
+    return None
+
+
+def _has_cdi(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> bool:
+    if not info.get("CDISpecDirs"):
+        return False
+    listed = info.get("DiscoveredDevices")
+    if listed is not None:
+        return any(str(device.get("ID", "")).startswith(f"{CDI_KIND}=") for device in listed)
+    return local and CDI_KIND in host.cdi_kinds
+
+
+def _passthrough_works(host: HostFacts) -> bool:
+    numbered = any(re.fullmatch(r"/dev/nvidia\d+", device) for device in host.devices)
+    return numbered and "/dev/nvidiactl" in host.devices and "libcuda.so.1" in host.libraries

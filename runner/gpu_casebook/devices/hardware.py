@@ -1,0 +1,205 @@
+"""GPUs of this host: what is there, whether it does for an environment, and one lock per device across processes."""
+
+import ctypes
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pynvml
+from filelock import FileLock, Timeout
+from packaging.specifiers import SpecifierSet
+
+from gpu_casebook.devices import aside
+from gpu_casebook.devices.aside import lock_directory
+from gpu_casebook.devices.driver import host_facts
+from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.trial import Note
+
+_POLL_S = 0.5
+
+
+class Device(Protocol):
+    """What has to be known of a GPU to say whether it does: both HostGpu and gpu_casebook.evidence.Gpu."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def compute_capability(self) -> str: ...
+    @property
+    def driver(self) -> str | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostGpu:
+    """One GPU as the driver tells of it. `minor` is the number in /dev/nvidia<minor>; memory in bytes.
+
+    `pci` is its place as "00000000:00:06.0", by which the kernel log knows it. `aside` says why it is not
+    to be used, and what to do about it: see `gpu_casebook.devices.aside`.
+    """
+
+    index: int
+    name: str
+    uuid: str
+    minor: int
+    compute_capability: str
+    memory_bytes: int
+    free_bytes: int
+    driver: str
+    pci: str = ""
+    aside: str | None = None
+
+
+def gpus() -> list[HostGpu]:
+    """The GPUs of this host in the driver's order; none where there is no driver, or where it does not answer."""
+    _load_nvml()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        return [gpu for index in range(pynvml.nvmlDeviceGetCount()) if (gpu := _gpu(index, driver))]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _load_nvml() -> None:
+    """A library that is loaded is found by its name, wherever it lies."""
+    path = host_facts().libraries.get("libnvidia-ml.so.1")
+    with suppress(OSError):
+        if path:
+            ctypes.CDLL(str(path))
+
+
+def _gpu(index: int, driver: str) -> HostGpu | None:
+    """None for a GPU that is lost, or not this user's to see."""
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        return HostGpu(
+            index=index,
+            name=pynvml.nvmlDeviceGetName(handle),
+            uuid=uuid,
+            minor=pynvml.nvmlDeviceGetMinorNumber(handle),
+            compute_capability=f"{major}.{minor}",
+            memory_bytes=memory.total,
+            free_bytes=memory.free,
+            driver=driver,
+            pci=str(pynvml.nvmlDeviceGetPciInfo(handle).busId),
+            aside=aside.why(uuid),
+        )
+    except pynvml.NVMLError:
+        return None
+
+
+def meets(spec: EnvironmentSpec, found: Sequence[Device]) -> str | None:
+    """Why these GPUs do not do for this environment; None if they do."""
+    if spec.gpus == 0:
+        return None
+    if not found:
+        return f"{_counted(spec.gpus)} needed, and there is none"
+    reasons = [reason for gpu in found if (reason := _unfit(spec, gpu))]
+    fit = len(found) - len(reasons)
+    if fit >= spec.gpus:
+        return None
+    there = f"{_counted(spec.gpus)} needed, and there {'is' if fit == 1 else 'are'} {fit or 'none'}"
+    if len(found) < spec.gpus:
+        return there
+    return reasons[0] if fit == 0 else f"{there} that will do: {reasons[0]}"
+
+
+def suitable(spec: EnvironmentSpec, found: Sequence[HostGpu]) -> list[int]:
+    """Indices of the GPUs that do for this environment, the one with the most free memory first."""
+    fit = [gpu for gpu in found if _unfit(spec, gpu) is None]
+    return [gpu.index for gpu in sorted(fit, key=lambda gpu: -gpu.free_bytes)]
+
+
+def _unfit(spec: EnvironmentSpec, gpu: Device) -> str | None:
+    if isinstance(gpu, HostGpu) and gpu.aside:
+        return gpu.aside
+    checks = (
+        (spec.compute_capability, gpu.compute_capability, "compute capability"),
+        (spec.driver, gpu.driver, "driver"),
+    )
+    for wanted, have, what in checks:
+        if wanted and have and not SpecifierSet(wanted).contains(have, prereleases=True):
+            return f"{what} {wanted} needed, and {gpu.name} has {have}"
+    return None
+
+
+def _counted(count: int) -> str:
+    return "1 GPU is" if count == 1 else f"{count} GPUs are"
+
+
+@contextmanager
+def lock_gpus(indices: Sequence[int], wait: Note, *, shared: bool = False) -> Iterator[None]:
+    """Hold these GPUs against every other runner on this host, of any user; `shared` against those that do not share.
+
+    `wait` is told who holds one that is not free yet.
+    """
+    uuids = {gpu.index: gpu.uuid for gpu in gpus()}
+    names = {uuids.get(index, f"index-{index}"): index for index in indices}
+    with ExitStack() as held:
+        for name in sorted(names):  # in one order everywhere, so that two runners never wait for each other
+            held.enter_context(_lock(lock_directory() / f"{name}.lock", f"GPU {names[name]}", wait, shared=shared))
+        yield
+
+
+class _SharedLock:
+    """On the file that FileLock locks, and by the same means, so that either waits for the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):
+            os.fchmod(self._file, 0o666)
+
+    def acquire(self, timeout: float) -> None:  # noqa: ARG002 as FileLock has it; this one never waits
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Timeout("held by one that does not share") from None
+
+    def release(self) -> None:
+        os.close(self._file)
+
+
+@contextmanager
+def _lock(path: Path, what: str, wait: Note, *, shared: bool = False) -> Iterator[None]:
+    lock, holder = _SharedLock(path) if shared else FileLock(path, mode=0o666), path.with_suffix(".holder")
+    told = None
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            break
+        except Timeout:
+            who = _read(holder)
+            if who != told:
+                told = who
+                wait(f"waiting for {what}: {who or 'another runner'} has it")
+            time.sleep(_POLL_S)
+    try:
+        _write(holder, f"process {os.getpid()} ({' '.join(sys.argv)[:120]})")
+        yield
+    finally:
+        _write(holder, "")
+        lock.release()
+
+
+def _read(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8").strip()
+    return ""
+
+
+def _write(path: Path, text: str) -> None:
+    with suppress(OSError):
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o666)

@@ -1,0 +1,408 @@
+"""Trials in containers, here or on the machine that DOCKER_HOST names: nothing is mounted from the client."""
+
+import hashlib
+import io
+import tarfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, Self
+
+from gpu_casebook.daemon.client import (
+    LABEL,
+    APIError,
+    Container,
+    DockerClient,
+    Mount,
+    Piece,
+    connect,
+    disk_is_full,
+    exec_stdout,
+    find_image,
+    is_here,
+    only_if_present,
+    output_of,
+    pull,
+    speaking,
+    version_of,
+)
+from gpu_casebook.daemon.owner import Owner
+from gpu_casebook.devices import hardware
+from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
+from gpu_casebook.engines import watching
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.docker.options import (
+    TOOLS,
+    TRIAL_USER,
+    GpuPart,
+    WatchedPart,
+    container_options,
+    gpu_part,
+    watched_part,
+)
+from gpu_casebook.engines.output import Kept, Novelty, ending
+from gpu_casebook.errors import EngineError, MachineError, UsageError
+from gpu_casebook.evidence import GpuAccess, ImageFacts
+from gpu_casebook.trial import CASE_DIRECTORY, EngineName, Note, Recipe, TrialRequest, TrialResult
+
+Builder = Callable[[DockerClient, Recipe, Note], ImageFacts]
+"""Makes the image of a recipe, or finds it made."""
+
+ISOLATION = (
+    "each trial in a container of its own, from an image that trials can't change",
+    "no network",
+    "all capabilities dropped, no new privileges, a user that is not root",
+    "read-only root, scratch space in memory",
+    "limits on memory, processes, time and output",
+)
+
+_GRACE_S = 30.0
+"""How long the engine may take to tell the end of a container whose processes have ended."""
+
+
+class DockerEngine:
+    """Satisfies `gpu_casebook.engines.base.Engine`."""
+
+    name = EngineName.DOCKER
+    isolation: Sequence[str] = ISOLATION
+
+    def __init__(self, client: DockerClient, build: Builder) -> None:
+        self._client = client
+        self._build = build
+        self._id = uuid.uuid4().hex[:12]
+        self._trials = 0
+        self._payloads: dict[str, str] = {}
+        self._pythons: dict[str, str] = {}
+
+    @classmethod
+    def connect(cls, build: Builder) -> Self:
+        """Raises EngineError where no Docker engine answers."""
+        return cls(connect(), build)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._payloads.clear()
+        try:
+            with _unless_failed_before(exc_info):
+                self._remove(lambda labels: labels[f"{LABEL}.run"] == self._id)
+        finally:
+            self._client.close()
+
+    @cached_property
+    def version(self) -> str:
+        return version_of(self._client)
+
+    @cached_property
+    def _info(self) -> Mapping[str, Any]:
+        with speaking("ask the Docker engine about itself"):
+            return self._client.info()
+
+    @cached_property
+    def _host(self) -> HostFacts:
+        return host_facts(self._info.get("CDISpecDirs") or ()) if self.local else HostFacts()
+
+    @property
+    def local(self) -> bool:
+        return is_here(self._client)
+
+    def gpu_access(self) -> GpuAccess | None:
+        return choose_gpu_access(self._info, local=self.local, host=self._host)
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        started = time.monotonic()
+        image = self._as_it_stands(recipe.use_image, note) if recipe.use_image else self._built(recipe, note)
+        note(f"looking for the Python of {image.name}")
+        python = self._python(image)
+        return Prepared(key=image.id, python=python, image=image, duration_s=time.monotonic() - started)
+
+    def _built(self, recipe: Recipe, note: Note) -> ImageFacts:
+        with speaking(f"build the image {recipe.image}"):
+            return self._build(self._client, recipe, note)
+
+    def _as_it_stands(self, name: str, note: Note) -> ImageFacts:
+        return find_image(self._client, name) or pull(self._client, name, note)
+
+    def _python(self, image: ImageFacts) -> str:
+        """Path of the image's python3. Raises UsageError where there is none that runs."""
+        if image.id not in self._pythons:
+            request = TrialRequest(files={}, arguments=["-c", "import sys; print(sys.executable)"])
+            result = self.run(Prepared(key=image.id, python="python3", image=image), request)
+            if result.exit_status != 0:
+                said = (result.infra or result.stderr.strip() or "it said nothing").splitlines()[-1]
+                raise UsageError(f"the image {image.name} has no python3 that runs: {said}")
+            self._pythons[image.id] = result.stdout.strip()
+        return self._pythons[image.id]
+
+    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        self._trials += 1
+        name = f"casebook-{self._id}-{self._trials}"
+        with speaking("run a trial"):
+            try:
+                return self._run(name, prepared, request)
+            except APIError as error:
+                if disk_is_full(error):
+                    raise
+                return _refused(error)
+            finally:
+                if not request.keep:
+                    self._discard(name)
+
+    def _run(self, name: str, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        payload = self._volume(name, prepared, request.files, keep=request.keep)
+        container = self._client.containers.create(
+            prepared.key,
+            list(request.arguments),
+            entrypoint=[*request.wrapper, prepared.python],
+            name=name,
+            labels=self._labels(keep=request.keep),
+            **container_options(
+                request,
+                payload=payload,
+                gpu=self._gpu_part(prepared, request),
+                watched=self._watched_part(name, prepared, request),
+            ),
+        )
+        output = _Output(container, request)
+        container.start()
+        marks = _let_run(container, output, prepared, request)
+        container.wait(timeout=_GRACE_S)
+        output.ended.wait(_GRACE_S)
+        return _result(_state(container), output, marks, kept=_kept(name, request) if request.keep else None)
+
+    def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> GpuPart:
+        if not request.gpus:
+            return GpuPart()
+        access = self.gpu_access()
+        if access is None:
+            raise MachineError("this Docker engine has no way to a GPU: no NVIDIA container toolkit, CDI or driver")
+        minors = {gpu.index: gpu.minor for gpu in hardware.gpus()} if self.local else {}
+        known = self._image_variables(prepared) | dict(request.variables)
+        return gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
+
+    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> WatchedPart | None:
+        if request.watch is None:
+            return None
+        tools = self._volume(f"{name}-tools", prepared, watching_tools(), keep=request.keep, mode=0o755)
+        return watched_part(tools, self._image_variables(prepared) | dict(request.variables))
+
+    def _image_variables(self, prepared: Prepared) -> dict[str, str]:
+        lines = self._client.images.get(prepared.key).attrs["Config"].get("Env") or []
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def _labels(self, *, keep: bool = False) -> dict[str, str]:
+        labels = {f"{LABEL}.run": self._id, f"{LABEL}.owner": str(Owner.current())}
+        return labels | {f"{LABEL}.keep": "yes"} if keep else labels
+
+    def _volume(
+        self, name: str, prepared: Prepared, files: Mapping[str, bytes], *, keep: bool, mode: int = 0o644
+    ) -> str:
+        """A volume that holds these files: one for each distinct set, but a kept trial has its own, of that name."""
+        if keep:
+            return self._new_volume(name, prepared, files, keep=True, mode=mode)
+        digest = _digest(files)
+        if digest not in self._payloads:
+            name = f"casebook-{self._id}-{digest[:12]}"
+            self._payloads[digest] = self._new_volume(name, prepared, files, keep=False, mode=mode)
+        return self._payloads[digest]
+
+    def _new_volume(self, name: str, prepared: Prepared, files: Mapping[str, bytes], *, keep: bool, mode: int) -> str:
+        """A volume is written through a container, which is never started."""
+        self._client.volumes.create(name, labels=self._labels(keep=keep))
+        mount = Mount(CASE_DIRECTORY, name, type="volume", no_copy=True)
+        filler_name = f"{name}-filler"
+        try:
+            filler = self._client.containers.create(
+                prepared.key, ["true"], name=filler_name, mounts=[mount], labels=self._labels(), network_mode="none"
+            )
+            filler.put_archive(CASE_DIRECTORY, _archive(files, mode=mode))
+        finally:
+            self._discard(filler_name)
+        return name
+
+    def _discard(self, name: str) -> None:
+        """What can't be removed now is removed on leaving the engine, or by the next sweep."""
+        with suppress(APIError):
+            self._client.api.remove_container(name, force=True, v=True)
+
+    def sweep(self) -> Sequence[str]:
+        return self._remove(_is_left)
+
+    def left(self) -> Sequence[str]:
+        with speaking("look for containers and volumes"):
+            return [line for line, _ in self._ours(_is_left)]
+
+    def _remove(self, chosen: Callable[[Mapping[str, str]], bool]) -> list[str]:
+        """Remove containers and volumes of ours by their labels, but none that are to be kept."""
+        removed = []
+        with speaking("remove containers and volumes"):
+            for line, remove in self._ours(chosen):
+                with only_if_present():
+                    remove()
+                    removed.append(line)
+        return removed
+
+    def _ours(self, chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """What each is called, and what removes it."""
+        api, ours = self._client.api, {"label": [f"{LABEL}.run", f"{LABEL}.owner"]}
+        for each in _chosen(api.containers(all=True, filters=ours), chosen):
+            remove = partial(api.remove_container, each["Id"], force=True, v=True)
+            yield f"container {each['Names'][0].lstrip('/')}", remove
+        for each in _chosen(api.volumes(filters=ours)["Volumes"] or [], chosen):
+            yield f"volume {each['Name']}", partial(api.remove_volume, each["Name"])
+
+
+def _is_left(labels: Mapping[str, str]) -> bool:
+    owner = Owner.parse(labels[f"{LABEL}.owner"])
+    return owner is not None and owner.gone
+
+
+def _chosen(found: Iterable[Any], chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[Any]:
+    return (one for one in found if f"{LABEL}.keep" not in one["Labels"] and chosen(one["Labels"]))
+
+
+@contextmanager
+def _unless_failed_before(exc_info: Sequence[object]) -> Iterator[None]:
+    """An engine that went away can't clean up either, and the first error is the one to tell."""
+    try:
+        yield
+    except EngineError:
+        if exc_info[0] is None:
+            raise
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    total = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        total.update(f"{name}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
+
+
+def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
+    """A tar archive in which everything is root's and may be read by all."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        parents = {parent for name in files for parent in PurePosixPath(name).parents if parent.name}
+        for directory in sorted(parents):
+            entry = tarfile.TarInfo(str(directory))
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(entry)
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+class _Output:
+    """Both streams of a container, read in the background from before its start to its end."""
+
+    def __init__(self, container: Container, request: TrialRequest) -> None:
+        bound = request.limits.output_bytes
+        self.stdout, self.stderr = (Kept(bound, Novelty() if request.watch else None) for _ in range(2))
+        self.ended = threading.Event()
+        pieces = output_of(container)
+        threading.Thread(target=self._read, args=(pieces,), daemon=True).start()
+
+    def _read(self, pieces: Iterable[Piece]) -> None:
+        try:
+            for out, err in pieces:
+                self.stdout.add(out or b"")
+                self.stderr.add(err or b"")
+        except OSError:  # the engine went away; whoever asks it for the container's state finds out
+            pass
+        finally:
+            self.ended.set()
+
+
+class _State(NamedTuple):
+    exit_status: int
+    out_of_memory: bool
+    duration_s: float
+
+
+def _state(container: Container) -> _State:
+    container.reload()
+    state = container.attrs["State"]
+    begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
+    lasted = max(0.0, (ended - begun).total_seconds())  # a very short one may end before the engine notes its start
+    return _State(state["ExitCode"], bool(state["OOMKilled"]), lasted)
+
+
+def _let_run(container: Container, output: _Output, prepared: Prepared, request: TrialRequest) -> watching.Marks:
+    """To the trial's end, or until it has to be ended."""
+    limit_s, watch = request.limits.timeout_s, request.watch
+    if watch is None:
+        timed_out = not output.ended.wait(limit_s) and _kill(container)
+        return watching.marks(None, watching.Followed(), ended_by_us=timed_out, timed_out=timed_out)
+    followed = watching.watch_trial(
+        watch,
+        limit_s,
+        look=lambda spying: _look(container, prepared, spying=spying),
+        printed=lambda: output.stdout.said + output.stderr.said,
+        ended=output.ended.wait,
+    )
+    killed = followed.end is not watching.End.ENDED and _kill(container)
+    return watching.marks(watch, followed, ended_by_us=killed)
+
+
+def _look(container: Container, prepared: Prepared, *, spying: bool) -> str:
+    """Run the sampler in a trial's container; empty if that did not work, as when the trial is just ending.
+
+    As the trial's own user, and with no more rights: those suffice to look at one's own processes, by ptrace too, as
+    long as the kernel (yama) does not reserve that for parents.
+    """
+    spy = [f"{TOOLS}/py-spy"] if spying else []
+    order = [prepared.python, "-I", "-S", f"{TOOLS}/{watching.SAMPLER.name}", "1", *spy]
+    with suppress(APIError):
+        return exec_stdout(container, order, user=TRIAL_USER)
+    return ""
+
+
+def watching_tools() -> dict[str, bytes]:
+    """What a container needs so that its trial can be watched; py-spy where there is one for the runner's machine."""
+    found = {f"site/{watching.SITE.name}": watching.SITE, watching.SAMPLER.name: watching.SAMPLER}
+    spy = watching.py_spy()
+    return {name: path.read_bytes() for name, path in (found | ({"py-spy": spy} if spy else {})).items()}
+
+
+def _kill(container: Container) -> bool:
+    """Whether it was still there to be killed."""
+    try:
+        container.kill()
+    except APIError as error:
+        if error.status_code in {404, 409}:
+            return False
+        raise
+    return True
+
+
+def _result(state: _State, output: _Output, marks: watching.Marks, *, kept: str | None) -> TrialResult:
+    exit_status, signal = ending(state.exit_status)
+    return TrialResult(
+        stdout=output.stdout.text(),
+        stderr=output.stderr.text(),
+        duration_s=state.duration_s,
+        exit_status=exit_status,
+        signal=signal,
+        **marks,
+        out_of_memory=state.out_of_memory,
+        kept=kept,
+    )
+
+
+def _kept(name: str, request: TrialRequest) -> str:
+    volumes = f"{name} {name}-tools" if request.watch else name
+    return f"container {name} (again: docker start -a {name}; away: docker rm {name}; docker volume rm {volumes})"
+
+
+def _refused(error: APIError) -> TrialResult:
+    """The engine is there, and would not run this container."""
+    said = " ".join(str(error.explanation or error).split())
+    return TrialResult(stdout="", stderr="", duration_s=0.0, infra=f"the Docker engine would not run the trial: {said}")

@@ -1,0 +1,140 @@
+"""What a trial's container may and may not do, as options of its creation. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpu_casebook.daemon.client import DeviceRequest, LogConfig, Mount, Ulimit
+from gpu_casebook.devices.driver import CDI_KIND, HostFacts
+from gpu_casebook.evidence import GpuAccess
+from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialRequest
+
+HOME = "/home/case"
+TOOLS = "/casebook"
+"""Where a watched trial's container has what watches it."""
+_UID = 1000
+"""As in the images of this project; one that is used as it stands may have another name for it, or none."""
+
+TRIAL_USER = f"{_UID}:{_UID}"
+"""With its group: the kernel lets nobody look at a process who shares but one of the two with it."""
+
+_DRIVER = "/usr/local/nvidia"
+_BESIDES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+VARIABLES = {
+    "HOME": HOME,
+    "USER": "case",
+    "LOGNAME": "case",
+    "TMPDIR": "/tmp",  # noqa: S108
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",  # a trial that is ended by its timeout has said what it had to say
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+"""What every trial gets besides the image's own variables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuPart:
+    """What a container needs for its GPUs. `variables` are set on top of the image's and the trial's own."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mounts: Sequence[Mount] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedPart:
+    """What a container needs to be watched. `variables` are set on top of the image's and the trial's own."""
+
+    mounts: Sequence[Mount] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def container_options(
+    request: TrialRequest, *, payload: str, gpu: GpuPart, watched: WatchedPart | None = None
+) -> dict[str, Any]:
+    """For `containers.create`. `payload` is the volume that holds the trial's files."""
+    more = watched or WatchedPart()
+    variables = {**VARIABLES, **request.variables, **gpu.variables, **more.variables}
+    return {
+        "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
+        "working_dir": CASE_DIRECTORY,
+        "user": TRIAL_USER,
+        "environment": {"NVIDIA_VISIBLE_DEVICES": "void", **variables},
+        "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *more.mounts],
+        "log_config": LogConfig(type="none"),  # output is read as it comes and never fills the engine's disk
+        "healthcheck": {"test": ["NONE"]},
+        "use_config_proxy": False,
+        **_confinement(request.limits),
+        **gpu.options,
+    }
+
+
+def _volume(target: str, name: str) -> Mount:
+    return Mount(target, name, type="volume", read_only=True, no_copy=True)
+
+
+def watched_part(tools: str, known: Mapping[str, str]) -> WatchedPart:
+    """`tools` is the volume that holds what watches, `known` the variables that are set anyway."""
+    path = _joined(f"{TOOLS}/site", known.get("PYTHONPATH"))
+    return WatchedPart(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
+
+
+def _confinement(limits: Limits) -> dict[str, Any]:
+    scratch = (
+        f"rw,exec,nosuid,nodev,size={limits.memory_bytes}"  # counts as memory; compiled kernels are loaded from it
+    )
+    return {
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "read_only": True,
+        "tmpfs": {"/tmp": f"{scratch},mode=1777", HOME: f"{scratch},mode=0700,uid={_UID},gid={_UID}"},  # noqa: S108
+        "shm_size": limits.memory_bytes // 2,
+        "mem_limit": limits.memory_bytes,
+        "memswap_limit": limits.memory_bytes,
+        "pids_limit": limits.processes,
+        "ulimits": [Ulimit(name="core", soft=0, hard=0)],
+    }
+
+
+def gpu_part(
+    access: GpuAccess, gpus: Sequence[int], *, host: HostFacts, minors: Mapping[int, int], known: Mapping[str, str]
+) -> GpuPart:
+    """`minors` are the numbers of the GPUs' device files by index, `known` the variables that are set anyway."""
+    match access.mode:
+        case "toolkit":
+            wanted = [str(index) for index in gpus]
+            request = DeviceRequest(device_ids=wanted, capabilities=[["gpu", "compute", "utility"]])
+            variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(wanted), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+            return GpuPart(options={"device_requests": [request]}, variables=variables)
+        case "cdi":
+            request = DeviceRequest(driver="cdi", device_ids=[f"{CDI_KIND}={index}" for index in gpus])
+            return GpuPart(options={"device_requests": [request]})
+        case _:
+            return _passthrough([minors.get(index, index) for index in gpus], host, known)
+
+
+def _passthrough(minors: Sequence[int], host: HostFacts, known: Mapping[str, str]) -> GpuPart:
+    devices = [f"/dev/nvidia{minor}" for minor in minors] + [name for name in _BESIDES if name in host.devices]
+    libraries = dict(host.libraries)
+    libraries.setdefault("libcuda.so", libraries["libcuda.so.1"])  # what a compiler links against
+    files = {f"{_DRIVER}/lib64/{name}": path for name, path in libraries.items()}
+    files |= {f"{_DRIVER}/bin/{name}": path for name, path in host.programs.items()}
+    return GpuPart(
+        options={
+            "devices": [f"{name}:{name}:rw" for name in devices],
+            "group_add": [str(group) for group in host.groups],
+        },
+        mounts=[Mount(target, str(path), type="bind", read_only=True) for target, path in sorted(files.items())],
+        variables={
+            "LD_LIBRARY_PATH": _joined(f"{_DRIVER}/lib64", known.get("LD_LIBRARY_PATH")),
+            "PATH": _joined(
+                known.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), f"{_DRIVER}/bin"
+            ),
+        },
+    )
+
+
+def _joined(*parts: str | None) -> str:
+    return ":".join(part for part in parts if part)

@@ -1,0 +1,410 @@
+"""The record a verdict rests on, and its JSON. Pure data: complete enough to render every report again."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError
+
+from gpu_casebook.document import Record
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.files import write_whole
+from gpu_casebook.reading.findings import Finding, Summary, Tool
+from gpu_casebook.trial import ProcessStack
+
+SCHEMA_VERSION = 1
+
+
+class Variant(StrEnum):
+    REPRO = "repro"
+    FIXED = "fixed"
+
+
+class Grade(StrEnum):
+    HARDWARE = "hardware"
+    SIMULATED = "simulated"
+
+
+class Outcome(StrEnum):
+    AS_EXPECTED = "as-expected"
+    OTHERWISE = "otherwise"
+    INFRA = "infra"
+
+
+class Verdict(StrEnum):
+    CONFIRMED = "confirmed"
+    NOT_REPRODUCED = "not-reproduced"
+    WRONG_FAILURE = "wrong-failure"
+    FIX_FAILS = "fix-fails"
+    INCONCLUSIVE = "inconclusive"
+    SKIPPED = "skipped"
+
+    @property
+    def exit_status(self) -> int:
+        """What `casebook case` exits with."""
+        return _EXIT_STATUS[self]
+
+
+_EXIT_STATUS = {
+    Verdict.CONFIRMED: 0,
+    Verdict.NOT_REPRODUCED: 10,
+    Verdict.WRONG_FAILURE: 11,
+    Verdict.FIX_FAILS: 12,
+    Verdict.INCONCLUSIVE: 13,
+    Verdict.SKIPPED: 14,
+}
+
+
+class Observation(Record):
+    """What can be read off a trial's end and output, whatever was declared.
+
+    `exception` is the qualified type of the exception that ended the process and `message` its text, both from its
+    traceback on stderr; `causes` are the other exceptions of its chain as "Type: text", the oldest first.
+    `cuda_error` is a runtime API name such as cudaErrorIllegalAddress. `figures` are the `name=value` lines of
+    stdout, `digests` the `name=sha256:ab12...` lines, `series` the `name[step]=value` lines as (step, value) in the
+    order of the steps, at most 500 of each; a name printed twice with different values is in `contradicted` only.
+    """
+
+    exit_status: int | None = None
+    signal: str | None = None
+    timed_out: bool = False
+    hung: bool = False
+    """The engine ended it, because nothing of it moved any more `hung_after_s` seconds after its start."""
+    hung_after_s: float | None = None
+    slow: bool = False
+    """It was seen to make progress until the time limit ended it."""
+    stacks: list[ProcessStack] = Field(default_factory=list)
+    """Of all its processes, taken before the engine ended it, where it was watched."""
+    out_of_memory: bool = False
+    exception: str | None = None
+    message: str | None = None
+    causes: list[str] = Field(default_factory=list)
+    cuda_error: str | None = None
+    figures: dict[str, float] = Field(default_factory=dict)
+    digests: dict[str, str] = Field(default_factory=dict)
+    series: dict[str, list[tuple[int, float]]] = Field(default_factory=dict)
+    contradicted: list[str] = Field(default_factory=list)
+
+
+class Xid(Record):
+    """One fault that the NVIDIA driver wrote to the kernel log: its number, the rest of the line, and whose it was."""
+
+    number: int
+    pci: str
+    pid: int | None = None
+    process: str | None = None
+    text: str
+
+
+class SanitizerReport(Record):
+    """What one run under compute-sanitizer gave, alike findings together. `missing` says why there is no report.
+
+    Without a `summary` the tool did not come to its end, and that it found nothing says nothing. `declared` is the
+    position in `findings` of the one that the expectation names. `version` is the tool's own word for it. `cached`:
+    with PyTorch's caching allocator, as the script captures CUDA graphs; then one tensor's end is another's beginning.
+    """
+
+    tool: Tool
+    version: str | None = None
+    findings: list[Finding] = Field(default_factory=list)
+    summary: Summary | None = None
+    declared: int | None = None
+    missing: str | None = None
+    cached: bool = False
+
+
+class SourceLine(Record):
+    """A line of one of the case's own files, as a traceback has it; `text` is the statement's first line."""
+
+    file: str
+    line: int
+    function: str | None = None
+    text: str | None = None
+
+
+class SanitizerProbe(Record):
+    """One script under one tool of compute-sanitizer. `note` says why it gave nothing.
+
+    fixed is probed where repro fails without an error and the tool found something: what it finds in both explains
+    nothing.
+    """
+
+    probe: Literal["sanitizer"] = "sanitizer"
+    variant: Variant = Variant.REPRO
+    report: SanitizerReport
+    note: str | None = None
+    duration_s: float = 0.0
+    stdout: str = ""
+    stderr: str = ""
+
+
+class LaunchBlockingProbe(Record):
+    """repro with CUDA_LAUNCH_BLOCKING=1: each launch waits for its kernel, so errors surface where they are made.
+
+    `surfaced` is where `error` showed in an ordinary trial. `seen` is how the probe ended, `launched` where its own
+    error showed; None where no traceback of the case's own files tells. `note` says why it gave nothing.
+    """
+
+    probe: Literal["launch-blocking"] = "launch-blocking"
+    error: str
+    surfaced: SourceLine | None = None
+    launched: SourceLine | None = None
+    seen: Observation | None = None
+    note: str | None = None
+    duration_s: float = 0.0
+    stdout: str = ""
+    stderr: str = ""
+
+
+class Trial(Record):
+    """One fresh process of one variant. `mismatches` says, line by line, what differs from the expectation."""
+
+    variant: Variant
+    number: int
+    outcome: Outcome
+    mismatches: list[str] = Field(default_factory=list)
+    infra: str | None = None
+    growth: float | None = None
+    """Of the series whose growth the expectation bounds, per step after warm-up."""
+    observation: Observation
+    duration_s: float
+    stdout: str
+    stderr: str
+    sanitizer: SanitizerReport | None = None
+    """Only of a trial under compute-sanitizer, which is judged by what the tool found."""
+    zygote: str | None = None
+    """How the process came to be, where --zygote asked for a forked one; otherwise it was a fresh one."""
+    xids: list[Xid] = Field(default_factory=list)
+    """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
+
+    @property
+    def instrument(self) -> Tool | None:
+        """The tool of compute-sanitizer that it ran under."""
+        return self.sanitizer.tool if self.sanitizer else None
+
+
+class Rate(Record):
+    """k of n trials as expected, with the 95 % Wilson interval. `infra` trials are counted apart, not in n.
+
+    Where outputs must differ, k counts those that differ from the commonest one; where they must not, those like it.
+    """
+
+    k: int
+    n: int
+    infra: int = 0
+    low: float
+    high: float
+
+
+class Demand(Record):
+    """What was asked of the trials of a failure that does not come every time, or of outputs that differ.
+
+    `rate` is the declared bound, `differs` the digests; `most` trials of repro were allowed. `clean` trials of fixed
+    followed from the lower end of repro's interval and `alpha`, of `allowed` ones; None where repro had decided.
+    """
+
+    rate: str | None = None
+    differs: list[str] = Field(default_factory=list)
+    alpha: float
+    most: int
+    clean: int | None = None
+    allowed: int
+
+
+class Gpu(Record):
+    """One GPU as the environment sees it. Memory in bytes."""
+
+    name: str
+    compute_capability: str
+    memory_bytes: int | None = None
+    driver: str | None = None
+
+
+class GpuAccess(Record):
+    """How a trial gets at the GPU: docker by toolkit, CDI or passthrough; venv directly."""
+
+    mode: Literal["toolkit", "cdi", "passthrough", "direct"]
+    detail: str = ""
+
+
+class Attestation(Record):
+    """What is really there, taken by a script run inside the environment."""
+
+    python: str
+    platform: str
+    os: str | None = None
+    """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"; not told by evidence from before it was asked for."""
+    packages: dict[str, str] = Field(default_factory=dict)
+    cuda_driver: str | None = None
+    """CUDA version the driver supports, such as "13.0"."""
+    driver: str | None = None
+    gpus: list[Gpu] = Field(default_factory=list)
+
+
+class ImageFacts(Record):
+    """The image that trials ran in. Size in bytes."""
+
+    name: str
+    id: str
+    size_bytes: int
+    base: str | None = None
+
+
+class EnvironmentFacts(Record):
+    """The declared environment, what was found in it, and each difference between the two."""
+
+    name: str
+    grade: Grade
+    image: str
+    python: str
+    requirements: list[str]
+    variant_requirements: dict[Variant, list[str]] = Field(default_factory=dict)
+    locks: dict[str, str] = Field(default_factory=dict)
+    """Lock file name -> sha256 of its text."""
+    attestation: Attestation | None = None
+    drift: list[str] = Field(default_factory=list)
+    """Empty means exact."""
+
+    @property
+    def exact(self) -> bool:
+        return self.attestation is not None and not self.drift
+
+
+class EngineFacts(Record):
+    name: str
+    version: str
+    isolation: list[str]
+    gpu_access: GpuAccess | None = None
+    image: ImageFacts | None = None
+
+
+class UpstreamFacts(Record):
+    project: str
+    status: Literal["fixed", "open"]
+    issue: str | None = None
+    introduced: str | None = None
+    fixed: str | None = None
+    links: list[str] = Field(default_factory=list)
+
+
+class CaseFacts(Record):
+    """What the report needs of the manifest and the scripts, as they were when the trials ran."""
+
+    id: str
+    title: str
+    failure: str
+    provenance: str
+    upstream: UpstreamFacts
+    signature: dict[Variant, list[str]]
+    """For each variant the expectation in readable lines, such as "exception: builtins.ValueError"."""
+    fix_diff: str
+    """Unified diff from repro.py to fixed.py."""
+    digest: str
+    """sha256 over the manifest and scripts."""
+
+
+class Durations(Record):
+    """Seconds: getting the environment ready, and all trials together."""
+
+    prepare_s: float
+    trials_s: float
+    total_s: float
+
+
+class Evidence(Record):
+    """One run of one case in one environment on one machine."""
+
+    schema_version: Literal[1] = 1
+    case: CaseFacts
+    environment: EnvironmentFacts
+    engine: EngineFacts
+    verdict: Verdict
+    reasons: list[str]
+    """Why this verdict, in sentences for a person; the first is the report's first line."""
+    rates: dict[Variant, Rate] = Field(default_factory=dict)
+    demand: Demand | None = None
+    trials: list[Trial] = Field(default_factory=list)
+    sanitized: list[Trial] = Field(default_factory=list)
+    """Trials under compute-sanitizer, where the case declares a finding: counted apart from `trials`, see `rates`."""
+    probes: list[Annotated[SanitizerProbe | LaunchBlockingProbe, Field(discriminator="probe")]] = Field(
+        default_factory=list
+    )
+    """Instrumented runs of repro after the verdict. They explain it, and never decide it."""
+    started: datetime
+    durations: Durations
+    command: str
+    """The exact command that does it again."""
+    runner: str
+    """Version of the runner, with the git revision where there is one."""
+    semantics: int = 0
+    """`gpu_casebook.revision.SEMANTICS` of that runner; 0 where it did not say so yet."""
+
+    @property
+    def device(self) -> str:
+        """What the trials ran on: "NVIDIA H200", or "CPU"."""
+        gpus = self.environment.attestation.gpus if self.environment.attestation else []
+        return gpus[0].name if gpus and self.environment.grade is Grade.HARDWARE else "CPU"
+
+    @property
+    def zygotes(self) -> dict[str, list[str]]:
+        """How trials came to be where --zygote asked for forked ones, and of which variants."""
+        told = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
+        return {story: [variant for said, variant in told if said == story] for story, _ in told}
+
+    def trials_of(self, variant: Variant) -> Sequence[Trial]:
+        return [trial for trial in self.trials if trial.variant is variant]
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, whole or not at all; it outlives a power cut from then on."""
+        write_whole(path, self.model_dump_json(indent=1) + "\n", sync=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read what `write` wrote. Raises pydantic.ValidationError, or OSError; `load` says it in one line."""
+        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+
+
+def evidence_path(reports: Path, evidence: Evidence) -> Path:
+    """Where the evidence of this case, environment, engine and device lies; a later run of the same replaces it.
+
+    A run in an environment that drifted never replaces one in the locked environment.
+    """
+    parts = [evidence.environment.name, evidence.engine.name, evidence.device]
+    name = ".".join(map(slug, [*parts, *(["drifted"] if evidence.environment.drift else [])]))
+    return reports / "evidence" / slug(evidence.case.id) / f"{name}.json"
+
+
+def load(path: Path) -> Evidence:
+    """Read evidence. Raises CasebookError with the file, what is wrong with it, and what to do."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        raise CasebookError(f"{path}: can't be read as evidence: {why}; {_REMEDY}") from None
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        told = f"schema_version {version!r}, and this runner knows {SCHEMA_VERSION}"
+        raise CasebookError(f"{path}: {told}; use the runner that wrote it, or {_REMEDY}")
+    return _validated(path, data)
+
+
+_REMEDY = "run the case again, or remove the file"
+
+
+def _validated(path: Path, data: Any) -> Evidence:
+    try:
+        return Evidence.model_validate(data)
+    except ValidationError as error:
+        first, *more = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        others = f" (and {len(more)} more)" if more else ""
+        raise CasebookError(f"{path}: {where}: {first['msg']}{others}; {_REMEDY}") from None
+
+
+def slug(text: str) -> str:
+    """Lower case, digits and single dashes: a part of a file name that has no dot in it."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"

@@ -1,0 +1,479 @@
+"""Dockerfile + base + lock -> image, content-addressed.
+
+An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
+disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), and
+`environment` (the locked packages). `installer` holds uv and takes part in builds only. The tag is a key over all that
+goes into a stage: where an image with that tag exists, there is nothing to do.
+"""
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from platformdirs import user_cache_path, user_log_path
+
+from gpu_casebook.daemon.client import LABEL, DockerClient, build, find_image, speaking
+from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
+from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.images import bases, wheels
+from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin
+from gpu_casebook.locking import sole
+from gpu_casebook.manifest.case import known_images
+from gpu_casebook.packages.lock import wheel_bytes
+from gpu_casebook.packages.settings import BuildSettings, collect
+from gpu_casebook.text import one_line, plain
+from gpu_casebook.trial import Note, Recipe
+
+Recipes = Mapping[str, Iterable[Recipe]]
+"""What the cases need: case id -> the recipes of its environments."""
+
+__all__ = [
+    "PYTHON",
+    "Absent",
+    "ImageUse",
+    "absent",
+    "build_all",
+    "ensure",
+    "peak_bytes",
+    "reference",
+    "refresh_bases",
+    "remove_unused",
+    "usage",
+]
+
+PYTHON = "3.11"
+"""Debian bookworm's, and so the only one the images have."""
+
+_COMMON = "common"
+_LAST_LINES = 20
+_ROOM_FOR_TOOLS = 2 * 2**30
+_ROOM_PER_WHEEL_BYTE = 6
+"""Disk that a build takes at its peak, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of wheels and 4.84 GB
+installed, and 15.1 GB were taken meanwhile (the layer of the stage that installs, then the copy that the image keeps,
+as a container and again as a layer)."""
+
+_ORDER = ("override", "environment", "tools", "installer", "system", "base")
+"""Parts, each before those that it stands on."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One Dockerfile with its context. `parents` maps its build arguments to what they name."""
+
+    part: str
+    image: str
+    dockerfile: str
+    files: Mapping[str, bytes]
+    parents: Mapping[str, "Stage | Base"]
+
+    @cached_property
+    def key(self) -> str:
+        """Equal keys, equal content."""
+        parts = {
+            "part": [self.part, self.image, self.dockerfile],
+            "files": {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()},
+            "parents": {name: parent.identity for name, parent in self.parents.items()},
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
+
+    @property
+    def identity(self) -> str:
+        return self.key
+
+    @property
+    def reference(self) -> str:
+        name = {"environment": self.image, "tools": f"{self.image}-tools"}.get(self.part, self.part)
+        return f"{LABEL}/{name}:{self.key}"
+
+    @property
+    def below(self) -> "Stage | Base":
+        """What it is built from; its other parents only lend it files."""
+        return next(iter(self.parents.values()))
+
+    @property
+    def base(self) -> Base:
+        """What all of it stands on."""
+        return self.below.base if isinstance(self.below, Stage) else self.below
+
+    def chain(self) -> Iterator["Stage"]:
+        """The stage itself and all that it is made with."""
+        yield self
+        for parent in self.parents.values():
+            if isinstance(parent, Stage):
+                yield from parent.chain()
+
+
+def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
+    """The stage that is the recipe's environment on `base`. Raises UsageError for an image or Python there is not."""
+    if recipe.image not in known_images(root):
+        raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(known_images(root))}")
+    if recipe.python != PYTHON:
+        raise UsageError(f"image {recipe.image}: Python {recipe.python} is not in it, only Debian's {PYTHON}")
+    system = _common(root, "system", {"BASE": base}, ())
+    installer = _common(root, "installer", {"SYSTEM": system}, ("uv.txt",))
+    tools = Stage(
+        part="tools",
+        image=recipe.image,
+        dockerfile=f"{recipe.image}/Dockerfile",
+        files=_files(root, recipe.image),
+        parents={"SYSTEM": system, "INSTALLER": installer},
+    )
+    environment = _common(root, "environment", {"IMAGE": tools, "INSTALLER": installer}, ())
+    return Stage(
+        part="environment",
+        image=recipe.image,
+        dockerfile=environment.dockerfile,
+        files={**environment.files, "lock.txt": normalised(recipe.lock).encode()},
+        parents=environment.parents,
+    )
+
+
+def _common(root: Path, part: str, parents: Mapping[str, Stage | Base], more: Sequence[str]) -> Stage:
+    paths = [f"{_COMMON}/{name}" for name in (f"{part}.Dockerfile", *more)]
+    files = {path: (root / "images" / path).read_bytes() for path in paths}
+    return Stage(part=part, image="", dockerfile=paths[0], files=files, parents=parents)
+
+
+def _files(root: Path, image: str) -> dict[str, bytes]:
+    top = root / "images"
+    return {str(path.relative_to(top)): path.read_bytes() for path in (top / image).rglob("*") if path.is_file()}
+
+
+def normalised(lock: str) -> str:
+    """One requirement with its hashes a line, without comments: what decides what is installed."""
+    joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)(^|\s)#.*$", "", lock))
+    lines = (" ".join(line.split()) for line in joined.splitlines())
+    return "".join(f"{line}\n" for line in sorted(lines) if line)
+
+
+def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> ImageFacts:
+    """The recipe's image: as it is where nothing changed, otherwise built. `use_image` is the engine's business.
+
+    Raises BuildError with the last lines and the path of the full log, EngineError, MachineError where the disk has
+    too little room, UsageError for an image or Python there is not.
+    """
+    pin = bases.read_pin(root / "images")
+    found = _find(client, root, recipe, pin)
+    if found:
+        return found
+    with one_at_a_time(note):
+        return _find(client, root, recipe, pin) or _construct(client, root, recipe, pin, note)
+
+
+def build_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], note: Note) -> list[ImageFacts]:
+    """Every recipe's image, each once, in the recipes' order. Raises as `ensure` does."""
+    facts = [ensure(client, root, recipe, note) for recipe in recipes]
+    return list({image.name: image for image in facts}.values())
+
+
+def refresh_bases(root: Path, note: Note) -> Pin:
+    """Pin the base that the registry has today. Raises EngineError where none answers."""
+    return bases.refresh(root / "images", note)
+
+
+def reference(root: Path, recipe: Recipe, base: str) -> str | None:
+    """The name that the recipe's image has today on the base of this identity; None for a base no longer in use."""
+    if not _current(base, bases.read_pin(root / "images")):
+        return None
+    return plan(root, recipe, Base(base, base)).reference
+
+
+class Absent(NamedTuple):
+    """Environments that have no image yet, and the bytes of what they stand on that is not there either."""
+
+    recipes: Sequence[Recipe]
+    stages_bytes: int
+
+
+def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> Absent:
+    """What `ensure` would build for these. A recipe for which it would raise UsageError is left out."""
+    pin, there = bases.read_pin(root / "images"), ours(client)
+    base = bases.available(client, pin) or Base(pin.reference, pin.reference)
+    found, tools = list[Recipe](), set[str]()
+    for recipe in recipes:
+        with suppress(UsageError):
+            if existing(root, recipe, pin, there) is None:
+                stages = plan(root, recipe, base).chain()
+                tools |= {each.reference for each in stages if each.part == "tools"} - set(there)
+                found.append(recipe)
+    return Absent(found, _ROOM_FOR_TOOLS * len(tools))
+
+
+def peak_bytes(recipe: Recipe) -> int:
+    """Disk that the build of an environment takes while it runs, without what it stands on."""
+    return _ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
+
+
+def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
+    """One question to the engine, whichever base the image stands on; the base itself need not be there."""
+    there = ours(client)
+    stage = existing(root, recipe, pin, there)
+    if stage is None:
+        return None
+    image = there[stage.reference]
+    return ImageFacts(name=stage.reference, id=image["Id"], size_bytes=image["Size"], base=stage.base.identity)
+
+
+def existing(root: Path, recipe: Recipe, pin: Pin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:
+    stages = (plan(root, recipe, base) for base in _known_bases(pin, there.values()))
+    return next((stage for stage in stages if stage.reference in there), None)
+
+
+def ours(client: DockerClient) -> dict[str, dict[str, Any]]:
+    """Tag -> the engine's summary, for every image of ours, youngest first."""
+    with speaking("list images"):
+        images = client.api.images(filters={"label": f"{LABEL}.key"})
+    images.sort(key=lambda image: image["Created"], reverse=True)
+    return {tag: image for image in images for tag in image["RepoTags"] or ()}
+
+
+def _known_bases(pin: Pin, images: Iterable[Mapping[str, Any]]) -> list[Base]:
+    made = [image["Labels"].get(f"{LABEL}.base", "") for image in images]
+    return [Base(identity, identity) for identity in dict.fromkeys([pin.reference, *made]) if _current(identity, pin)]
+
+
+def _current(identity: str, pin: Pin) -> bool:
+    return identity == pin.reference or identity.startswith(BOOTSTRAPPED)
+
+
+@contextmanager
+def one_at_a_time(note: Note) -> Iterator[None]:
+    """One build on this machine: two would make the common stages twice, and clearing up would hit the other's."""
+    path = user_cache_path(LABEL) / "builds.lock"
+    with sole(path, note, "waiting for another build on this machine to end"):
+        yield
+
+
+def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: Pin, note: Note) -> ImageFacts:
+    base = bases.obtain(client, pin, note)
+    stage = plan(root, recipe, base)
+    _check_room(client, base, recipe, note)
+    with wheels.serving(collect()) as settings:
+        make(client, stage, settings, base, note)
+    found = find_image(client, stage.reference)
+    if found is None:
+        raise BuildError(f"{stage.reference} was built and is not there; is something removing images?")
+    return found.model_copy(update={"base": base.identity})
+
+
+def make(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
+    """Build the stage and what it stands on, as far as they are not there. The caller has `one_at_a_time`."""
+    if find_image(client, stage.reference):
+        return
+    for parent in stage.parents.values():
+        if isinstance(parent, Stage):
+            make(client, parent, settings, base, note)
+    _build(client, stage, settings, base, note)
+
+
+def _build(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
+    mark = uuid.uuid4().hex
+    note(f"building {stage.reference}")
+    try:
+        output = build(
+            client,
+            _archive({**stage.files, **settings.files}),
+            tag=stage.reference,
+            dockerfile=stage.dockerfile,
+            labels={f"{LABEL}.key": stage.key, f"{LABEL}.image": stage.image, f"{LABEL}.base": base.identity},
+            arguments={
+                **{name: parent.reference for name, parent in stage.parents.items()},
+                **settings.proxies,
+                "BUILD": mark,
+            },
+            network="host",  # the one network that every engine has, and the one a proxy on this machine is reached by
+        )
+        with closing(output):
+            _follow(output, stage, note)
+    finally:
+        _remove_leftovers(client, mark)
+
+
+def _archive(files: Mapping[str, bytes]) -> io.BytesIO:
+    """Build context. The same files give the same bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, data in sorted(files.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    buffer.seek(0)
+    return buffer
+
+
+def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
+    """Write all of it to a log, and tell `note` the lines that show how far it is."""
+    name = stage.reference.partition("/")[2].replace(":", "-")
+    path = user_log_path(LABEL, ensure_exists=True) / f"build-{name}.log"
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with path.open("w", encoding="utf-8") as log:
+        try:
+            for line in _lines(output):
+                log.write(line + "\n")
+                if not _CHATTER.match(line):
+                    last.append(line)
+                shown = progress(line)
+                if shown:
+                    note(shown)
+        except BuildError as error:
+            log.write(f"{error}\n")
+            why = re.sub(r"The command '.*' returned", "a command returned", str(error))
+            text = [why, "its last lines:", *(f"  {line}" for line in last), f"full log: {path}"]
+            raise BuildError("\n".join(text)) from error
+
+
+def _lines(output: Iterator[str]) -> Iterator[str]:
+    """Whole lines without colours; the builder sends them in pieces."""
+    rest = ""
+    for chunk in chain(output, "\n"):
+        *whole, rest = (rest + chunk).split("\n")
+        yield from (line.rstrip() for line in map(plain, whole) if line.strip())
+
+
+_CHATTER = re.compile(r"Step \d+/| ---> |Removing intermediate container ")
+_STEP = re.compile(r"Step (\d+/\d+) : (RUN|COPY) (.*)")
+_TOLD = re.compile(r"\s*((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
+
+
+def progress(line: str) -> str | None:
+    """What is worth showing of one line of a build's output."""
+    step = _STEP.match(line)
+    if step:
+        return f"step {step[1]}: {step[2]} {one_line(step[3], 60)}"
+    told = _TOLD.match(line)
+    return told[1] if told else None
+
+
+def _remove_leftovers(client: DockerClient, mark: str) -> None:
+    """Images of the stages that held the settings. After Ctrl-C the engine needs a moment to let go of them."""
+    for pause in (0.2, 0.5, 1.0, 2.0, 0.0):
+        with speaking("list what a build left"):
+            left = client.api.images(filters={"label": f"{LABEL}.build={mark}"})
+        if not left:
+            return
+        for image in left:
+            with suppress(EngineError), speaking("remove what a build left"):
+                client.api.remove_image(image["Id"])
+        time.sleep(pause)
+
+
+def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) -> None:
+    """Raises MachineError where a build would run out of disk."""
+    needed = _ROOM_FOR_TOOLS + peak_bytes(recipe)
+    free = _free_bytes(client, base)
+    if free is None:
+        note("free space on the engine's disk is unknown")
+    elif free < needed:
+        raise MachineError(
+            f"the engine's disk has {_gib(free)} free, and building on {recipe.image} takes up to {_gib(needed)}; "
+            "free some (the session `images` can remove those that no case uses)"
+        )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def _free_bytes(client: DockerClient, base: Base) -> int | None:
+    """As a container sees it: that holds for an engine on another machine too."""
+    command = ["df", "--block-size=1", "--output=avail", "/"]
+    with suppress(EngineError), speaking("look at the engine's free disk space"):
+        output = client.containers.run(
+            base.reference, command, network_mode="none", remove=True, labels={f"{LABEL}.part": "df"}
+        )
+        return int(output.split()[-1])
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageUse:
+    """One image of ours on the engine. Sizes in bytes; `shared_bytes` of them are in layers of other images too."""
+
+    name: str
+    part: str
+    size_bytes: int
+    shared_bytes: int
+    cases: tuple[str, ...]
+
+
+def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
+    """Every image of ours, with the cases that use it: environments first, then what they stand on, by name."""
+    with speaking("ask the engine what its disk holds"):
+        images = client.df()["Images"] or []
+    cases = _cases_by_tag(client, root, recipes)
+    uses = [
+        ImageUse(
+            name=tag,
+            part=_part(image),
+            size_bytes=image["Size"],
+            shared_bytes=max(image.get("SharedSize", 0), 0),
+            cases=tuple(sorted(cases.get(tag, ()))),
+        )
+        for image in images
+        for tag in image.get("RepoTags") or ()
+        if _part(image) in _ORDER and tag != "<none>:<none>"
+    ]
+    return sorted(uses, key=lambda use: (_ORDER.index(use.part), use.name))
+
+
+def _part(image: Mapping[str, Any]) -> str:
+    return str((image.get("Labels") or {}).get(f"{LABEL}.part", ""))
+
+
+def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[str, set[str]]:
+    """Tag -> cases, over the images that the cases would get now and all that these stand on."""
+    pin = bases.read_pin(root / "images")
+    there = ours(client)
+    tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
+    base = bases.available(client, pin)
+    found: dict[str, set[str]] = {}
+    for case, wanted in recipes.items():
+        for recipe in wanted:
+            stage = existing(root, recipe, pin, there) or (plan(root, recipe, base) if base else None)
+            used = [*(each.reference for each in stage.chain()), tags.get(stage.base.identity, "")] if stage else []
+            for tag in used:
+                found.setdefault(tag, set()).add(case)
+    return found
+
+
+def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
+    """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
+
+    An image that a container runs in stays. `note` is told of it, and of how much disk was freed.
+    """
+    with one_at_a_time(note):
+        before = _layer_bytes(client)
+        unused = [use.name for use in usage(client, root, recipes) if not use.cases]
+        removed = [name for name in unused if _removed(client, name, note)]
+        with speaking("remove what killed builds left"):
+            pruned = client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
+        note(f"{_gib(before - _layer_bytes(client))} freed")
+    return [*removed, *(["what killed builds left"] if pruned["ImagesDeleted"] else [])]
+
+
+def _removed(client: DockerClient, name: str, note: Note) -> bool:
+    try:
+        with speaking(f"remove {name}"):
+            client.api.remove_image(name)
+    except EngineError as error:
+        note(str(error))
+        return False
+    return True
+
+
+def _layer_bytes(client: DockerClient) -> int:
+    """All images together, what they share counted once."""
+    with speaking("ask the engine what its disk holds"):
+        return int(client.df()["LayersSize"])

@@ -1,0 +1,163 @@
+"""From evidence on disk to a report to paste and a folder of files to attach: the part that touches files."""
+
+import getpass
+import json
+import re
+import socket
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_casebook.errors import CasebookError, UsageError
+from gpu_casebook.evidence import Evidence, Variant, load, slug
+from gpu_casebook.issue.issue import Issue, Source, best, compose
+from gpu_casebook.manifest.case import Case, find, known_images
+from gpu_casebook.records.bisection import bisections
+from gpu_casebook.records.watched import Sighting, State, known
+from gpu_casebook.redact import Private, redacted
+from gpu_casebook.run.record import digest
+from gpu_casebook.words import date
+
+_GITHUB = re.compile(
+    r"(?:https://(?:[^@/]+@)?|git@|ssh://git@)github\.com[/:](?P<project>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
+)
+
+
+@dataclass(frozen=True)
+class Filed:
+    """The report, the evidence it rests on with its file, and lines on what was chosen and what to know."""
+
+    issue: Issue
+    case: Case
+    run: Evidence
+    path: Path
+    notes: Sequence[str]
+
+
+def file(root: Path, case: str, reports: Path, environment: str | None = None, evidence: Path | None = None) -> Filed:
+    """Make the report from evidence that is there.
+
+    Raises UsageError where there is none, with the command that makes it, and CasebookError where it can't be read.
+    """
+    found = find(root, case, known_images(root))
+    if environment:
+        found.environment(environment)
+    path, run, notes = _named(found, evidence) if evidence else _chosen(found, reports, environment)
+    seen = {name: sightings[-1] for name, sightings in known(reports, found.id).history.items() if sightings}
+    source = Source(
+        run=run,
+        script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
+        stale=digest(found) != run.case.digest,
+        link=_link(root, found.id),
+        bisections=bisections(reports, found.id),
+        sightings=seen,
+        private=private(root),
+    )
+    if source.stale:
+        notes = [*notes, f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}"]
+    return Filed(compose(source), found, run, path, [*_fixed(run), *_gone(seen), *notes])
+
+
+def _fixed(run: Evidence) -> list[str]:
+    upstream = run.case.upstream
+    if upstream.status != "fixed":
+        return []
+    where = f" ({upstream.fixed})" if upstream.fixed else ""
+    return [f"upstream has fixed this{where}: why file it? See {upstream.issue or f'github.com/{upstream.project}'}"]
+
+
+def _gone(seen: Mapping[str, Sighting]) -> list[str]:
+    newest = [f"{each.packages or name}" for name, each in seen.items() if each.state is State.FIXED]
+    return [f"the newest releases have it no more ({', '.join(newest)}): why file it?"] if newest else []
+
+
+def _named(case: Case, path: Path) -> tuple[Path, Evidence, list[str]]:
+    run = load(path)
+    if run.case.id != case.id:
+        raise UsageError(f"--evidence {path}: that is a run of {run.case.id}, not of {case.id}")
+    return path, run, [f"from {path}: {_told(run)}"]
+
+
+def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Path, Evidence, list[str]]:
+    paths = sorted((reports / "evidence" / slug(case.id)).glob("[!.]*.json"))
+    runs = {id(run): (path, run) for path in paths for run in [load(path)]}
+    candidates = [run for _, run in runs.values() if environment in {None, run.environment.name}]
+    run = best(candidates)
+    if run is None:
+        asked = f" -- --environment {environment}" if environment else ""
+        where = f" in environment {environment}" if environment else ""
+        raise UsageError(f"there is no evidence of {case.id}{where}; make it: nox -s case-{case.id}{asked}")
+    path = runs[id(run)][0]
+    notes = [f"from {path.name}: {_told(run)}"]
+    notes += [f"  passed over: {_told(other)}" for other in candidates if other is not run]
+    return path, run, notes
+
+
+def _told(run: Evidence) -> str:
+    where = f"environment {run.environment.name} on {run.device} ({run.environment.grade})"
+    return f"{run.verdict} in {where}, {date(run.started)}"
+
+
+def _link(root: Path, case: str) -> str | None:
+    """Where the checkout's repository is on GitHub, if it says so."""
+    try:
+        asked = ["git", "-C", str(root), "config", "--get", "remote.origin.url"]
+        url = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return None
+    match = _GITHUB.fullmatch(url)
+    return f"https://github.com/{match['project']}/tree/HEAD/cases/{case}" if match else None
+
+
+def private(root: Path) -> Private:
+    """What is known to be private on this machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    host = socket.gethostname()
+    return Private(
+        places={str(root.resolve()): "casebook", str(Path.home()): "~"},
+        users=frozenset({user, Path.home().name} - {""}),
+        hosts=frozenset({host, host.partition(".")[0]} - {""}),
+    )
+
+
+def gist(filed: Filed, directory: Path, root: Path) -> tuple[list[Path], Counter[str]]:
+    """Write a folder to attach: both scripts, the locks of the environment, the report, and the evidence.
+
+    A gist knows no folders, so there are none. Everything in it is redacted. Raises UsageError where the directory
+    has something in it.
+    """
+    if directory.is_file() or (directory.is_dir() and any(directory.iterdir())):
+        raise UsageError(f"--gist {directory}: it is there already, and not an empty folder; name a new one")
+    texts, counts = _attached(filed, private(root))
+    written = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = directory / name
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise CasebookError(f"--gist {directory}: can't be written: {error.strerror}") from None
+    return written, counts
+
+
+def _attached(filed: Filed, known: Private) -> tuple[dict[str, str], Counter[str]]:
+    case, counts = filed.case, Counter[str]()
+    texts = {f"{variant}.py": case.script(variant).read_text(encoding="utf-8") for variant in Variant}
+    for variant in Variant:
+        lock = case.lock_path(filed.run.environment.name, variant)
+        if lock.is_file():
+            texts[f"lock.{lock.name}"] = lock.read_text(encoding="utf-8")
+    texts = {name: redacted(text, known, counts) for name, text in texts.items()}
+    texts["report.md"] = f"# {filed.issue.title}\n\n{filed.issue.body}"
+    plain = json.loads(filed.run.model_dump_json())
+    data = redacted(plain, known, counts)
+    if plain["environment"]["attestation"]:  # a version of four numbers looks like an address
+        data["environment"]["attestation"]["packages"] = plain["environment"]["attestation"]["packages"]
+    texts["evidence.json"] = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    return texts, counts

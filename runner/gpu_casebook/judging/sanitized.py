@@ -1,0 +1,152 @@
+"""Trials under compute-sanitizer: what they show of the finding that a case declares, and the verdict. Pure.
+
+Ordinary trials decide alone whether the failure is there and whether the fix holds. Where they confirm a case that
+declares a finding, that finding must be there besides: in every sanitized trial of repro, while the same tool comes to
+its end without one in fixed. A tool that is not there, or that gives no report, says nothing about the case.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from gpu_casebook.evidence import Outcome, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.judging.expectation import Judgement, failed, judge
+from gpu_casebook.judging.verdict import Decision
+from gpu_casebook.manifest.model import Expectation, SanitizerFinding
+from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, matches, missing, sentence
+from gpu_casebook.reading.sanitizer import EXECUTABLE, parse, summary
+from gpu_casebook.text import without_escapes
+from gpu_casebook.trial import TrialResult
+
+TRIALS = 1
+"""Of each variant: what the tool finds does not come and go as a crash may."""
+
+
+def report(
+    result: TrialResult,
+    tool: Tool,
+    version: str | None,
+    declared: SanitizerFinding | None,
+    *,
+    cached: bool = False,
+) -> SanitizerReport:
+    """What the tool printed among the program's own output; nothing of a run that the machine spoiled."""
+    if result.infra:
+        return SanitizerReport(tool=tool, version=version, missing=result.infra, cached=cached)
+    findings = grouped(parse(result.stdout, tool))
+    positions = (at for at, finding in enumerate(findings) if declared and not matches(declared, finding))
+    return SanitizerReport(
+        tool=tool,
+        version=version,
+        findings=findings,
+        summary=summary(result.stdout),
+        declared=next(positions, None),
+        missing=None if findings or summary(result.stdout) else _why_missing(result, tool),
+        cached=cached,
+    )
+
+
+def _why_missing(result: TrialResult, tool: Tool) -> str:
+    if result.timed_out:
+        return f"{tool} was ended at the time limit, after {result.duration_s:.0f} s"
+    if result.out_of_memory:
+        return f"{tool} was ended at the memory limit"
+    said = without_escapes(result.stderr.strip() or result.stdout.strip()).splitlines()
+    return f"{tool} gave no report: {said[-1] if said else 'it said nothing'}"
+
+
+def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
+    """What a variant must show under the tool, as a line "compute-sanitizer: ..."; none where nothing is declared."""
+    if declared is None:
+        return []
+    named = {"": declared.kind, "access ": declared.access, "size ": declared.size, "kernel ": declared.kernel}
+    finding = ", ".join(f"{key}{value}" for key, value in named.items() if value is not None)
+    return [f"{EXECUTABLE}: {declared.tool} finds {finding if variant is Variant.REPRO else 'nothing'}"]
+
+
+def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement:
+    """As expected if the finding is there, however the program ended: under the tool a fault ends it otherwise."""
+    if found.declared is not None:
+        return Judgement(Outcome.AS_EXPECTED)
+    if found.summary is None:
+        return _no_report(found)
+    if found.summary.not_printed:
+        told = f"{found.tool} did not print {found.summary.not_printed} reports more, and those it did are others"
+        return Judgement(Outcome.INFRA, infra=told)
+    return Judgement(Outcome.OTHERWISE, tuple(missing(expected, found.findings)))
+
+
+def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResult) -> Judgement:
+    """As expected if the tool came to its end, counted no error and printed none, and the fix gave its proof."""
+    if found.summary is None:
+        return _no_report(found)
+    doubts = [finding.title for finding in found.findings if finding.kind is Kind.TOOL]
+    wrong = tuple(_against_the_fix(found))
+    if wrong:
+        return Judgement(Outcome.OTHERWISE, wrong)
+    if doubts:
+        return Judgement(Outcome.INFRA, infra=f"{found.tool} may have missed something: {doubts[0]}")
+    return judge(expected, result)
+
+
+def _against_the_fix(found: SanitizerReport) -> Iterator[str]:
+    for finding in found.findings:
+        if finding.kind is not Kind.TOOL:
+            yield f"{found.tool}: expected no findings, found {sentence(finding)}"
+    told = len(found.findings) > 0
+    if found.summary and found.summary.errors and not told:
+        yield f"{found.tool}: expected no errors, its summary counts {found.summary.errors}"
+
+
+def _no_report(found: SanitizerReport) -> Judgement:
+    return Judgement(Outcome.INFRA, infra=found.missing or f"{found.tool} did not come to its end")
+
+
+def settled(decision: Decision, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> Decision:
+    """The verdict, with the sanitized trials taken in. Only what would be confirmed can become anything else."""
+    if not sanitized:
+        return decision
+    verdict, headline = decision.verdict, decision.reasons[0]
+    if verdict is Verdict.CONFIRMED:
+        verdict, headline = _lowered(trials, sanitized) or (verdict, headline)
+    rest = [line for line in decision.reasons if line != headline]
+    return decision._replace(verdict=verdict, reasons=(headline, *rest, *_details(sanitized)))
+
+
+def _lowered(trials: Sequence[Trial], sanitized: Sequence[Trial]) -> tuple[Verdict, str] | None:
+    tool = sanitized[0].instrument
+    for trial in sanitized:
+        if trial.outcome is Outcome.INFRA:
+            return Verdict.INCONCLUSIVE, f"Nothing can be said of what {tool} finds: {trial.infra}."
+    for variant in Variant:
+        own = [trial for trial in sanitized if trial.variant is variant]
+        other = [trial for trial in own if trial.outcome is not Outcome.AS_EXPECTED]
+        if not own:
+            return Verdict.INCONCLUSIVE, f"Nothing can be said of what {tool} finds: {variant} was not run under it."
+        if other:
+            return _against(variant, other, trials)
+    return None
+
+
+def _against(variant: Variant, other: Sequence[Trial], trials: Sequence[Trial]) -> tuple[Verdict, str]:
+    tool, found = other[0].instrument, _first_finding(other)
+    if variant is Variant.FIXED:
+        told = f"{tool} finds {sentence(found)}" if found else other[0].mismatches[0]
+        return Verdict.FIX_FAILS, f"The fix does not hold under {tool}: {told}."
+    if found:
+        return Verdict.WRONG_FAILURE, f"Not the finding that is declared: in repro {tool} finds {sentence(found)}."
+    if any(failed(trial.observation) for trial in trials if trial.variant is Variant.REPRO):
+        return Verdict.WRONG_FAILURE, f"The failure is there, but {tool} finds nothing in repro."
+    return Verdict.NOT_REPRODUCED, f"Does not reproduce: {tool} finds nothing in repro."
+
+
+def _first_finding(trials: Sequence[Trial]) -> Finding | None:
+    found = (finding for trial in trials if trial.sanitizer for finding in trial.sanitizer.findings)
+    return next((finding for finding in found if finding.kind is not Kind.TOOL), None)
+
+
+def _details(sanitized: Sequence[Trial]) -> Iterator[str]:
+    for trial in sanitized:
+        under = f"{trial.variant} under {trial.instrument}"
+        if trial.outcome is Outcome.INFRA:
+            yield f"{under}: not counted: {trial.infra}"
+        elif trial.outcome is Outcome.OTHERWISE:
+            yield from (f"{under}: {line}" for line in trial.mismatches)

@@ -1,0 +1,289 @@
+"""case.yaml -> Case: parse, validate, and point at file:line for every mistake."""
+
+import json
+import os
+import stat
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gpu_casebook.errors import ManifestError, Problem, UsageError
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.document import Document, Flaw, Location, Spot, read
+from gpu_casebook.manifest.model import (
+    PATTERN_WORDS,
+    EnvironmentSpec,
+    Expectation,
+    Failure,
+    Manifest,
+    Model,
+    Overrides,
+    Provenance,
+    Upstream,
+    VariantSpec,
+    json_schema,
+)
+from gpu_casebook.manifest.rules import breaches
+
+__all__ = [
+    "MANIFEST",
+    "SCHEMA",
+    "Case",
+    "EnvironmentSpec",
+    "Expectation",
+    "Failure",
+    "Manifest",
+    "Overrides",
+    "Provenance",
+    "Upstream",
+    "VariantSpec",
+    "discover",
+    "find",
+    "json_schema",
+    "known_images",
+    "load",
+    "manifest_path",
+    "schema_text",
+    "write_schema",
+]
+
+MANIFEST = "case.yaml"
+SCHEMA = "cases/case.schema.json"
+MAX_WORDING = 400
+"""Characters: a problem may quote what stands in the manifest, and that may be of any length."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A manifest and the directory it describes."""
+
+    directory: Path
+    manifest: Manifest
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    def script(self, variant: Variant) -> Path:
+        return self.directory / f"{variant.value}.py"
+
+    def variant(self, variant: Variant) -> VariantSpec:
+        return self.manifest.repro if variant is Variant.REPRO else self.manifest.fixed
+
+    def environment(self, name: str) -> EnvironmentSpec:
+        """Raises UsageError with the nearest names where there is no such environment."""
+        try:
+            return self.manifest.environments[name]
+        except KeyError:
+            there = self.manifest.environments
+            raise UsageError(f"case {self.id} has no environment {name!r}{_nearest(name, there)}") from None
+
+    def expectation(self, environment: str, variant: Variant) -> Expectation:
+        """The variant's expectation with what this environment overrides."""
+        spec = self.environment(environment)
+        override = spec.expect.repro if variant is Variant.REPRO else spec.expect.fixed
+        base = self.variant(variant).expect
+        return base if override is None else base.overridden_by(override)
+
+    def requirements(self, environment: str, variant: Variant) -> list[str]:
+        """The environment's requirements and the variant's own."""
+        return [*self.environment(environment).requirements, *self.variant(variant).requirements]
+
+    def variables(self, environment: str) -> dict[str, str]:
+        """Environment variables for every trial in this environment."""
+        return dict(self.environment(environment).variables)
+
+    def lock_path(self, environment: str, variant: Variant) -> Path:
+        """locks/<environment>.txt, or locks/<environment>.<variant>.txt where a variant has requirements of its own."""
+        self.environment(environment)
+        own = any(self.variant(each).requirements for each in Variant)
+        return self.directory / "locks" / f"{environment}.{variant.value}.txt" if own else self._shared(environment)
+
+    def _shared(self, environment: str) -> Path:
+        return self.directory / "locks" / f"{environment}.txt"
+
+
+def known_images(root: Path) -> list[str]:
+    """Names of the images of the checkout at `root`."""
+    return sorted(path.parent.name for path in (root / "images").glob("*/Dockerfile"))
+
+
+def discover(root: Path) -> list[str]:
+    """Ids of all cases of the checkout at `root`, sorted."""
+    return sorted(path.parent.name for path in (root / "cases").glob(f"*/{MANIFEST}"))
+
+
+def find(root: Path, id: str, images: Collection[str]) -> Case:  # noqa: A002
+    """Load one case by its id. Raises UsageError with the nearest names where there is none, or ManifestError."""
+    return load(manifest_path(root, id), images, root)
+
+
+def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
+    """Raises UsageError with the nearest names where there is no such case."""
+    path = root / "cases" / id / MANIFEST
+    if path.parent.parent != root / "cases" or id == ".." or not path.is_file():
+        raise UsageError(f"no case {id!r}{_nearest(id, discover(root))}")
+    return path
+
+
+def schema_text() -> str:
+    """What cases/case.schema.json holds when it is up to date."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def write_schema(root: Path) -> Path:
+    """Write the JSON Schema of case.yaml, from which editors complete and check manifests."""
+    path = root / SCHEMA
+    path.write_text(schema_text(), encoding="utf-8")
+    return path
+
+
+def load(path: Path, images: Collection[str], root: Path | None = None) -> Case:
+    """Read the manifest at `path`.
+
+    Raises ManifestError with every problem found, in paths relative to `root` (the working directory if None).
+    """
+    # Not resolve(): the name that counts is the one in cases/, wherever a symlink leads.
+    directory = Path(os.path.abspath(path)).parent  # noqa: PTH100
+    shown = _relative(path, root)
+    document = _read(path)
+    manifest, flaws = _validate(document, images, directory.name)
+    flaws += _script_flaws(directory)
+    if manifest is None or flaws:
+        flaws.sort(key=lambda flaw: flaw.line)
+        raise ManifestError([Problem(shown, flaw.line, dotted(flaw.location), flaw.what) for flaw in flaws])
+    return Case(directory, manifest)
+
+
+def dotted(location: Location) -> str:
+    """A location as people write it: environments.current.requirements[2]."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name, names, n=2)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f" (there are: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''})" if names else ""
+
+
+def _relative(path: Path, root: Path | None) -> str:
+    return os.path.relpath(path, root or Path.cwd()) if path.is_absolute() or root else str(path)
+
+
+def _read(path: Path) -> Document:
+    if wrong := _wrong_file(path, path.parent):
+        return Document(flaws=[Flaw(1, (), wrong)])
+    try:
+        with path.open("rb") as file:
+            return read(file)
+    except OSError as error:
+        return Document(flaws=[Flaw(1, (), f"can't be read: {error.strerror}")])
+
+
+def _validate(document: Document, images: Collection[str], directory: str) -> tuple[Manifest | None, list[Flaw]]:
+    """The manifest if it is one, and every flaw; where a value has several, the first found."""
+    manifest = None
+    flaws = list(document.flaws)
+    if document.data is not None or not flaws:
+        try:
+            manifest = Manifest.model_validate(document.data, context={"images": images})
+        except ValidationError as error:
+            flaws += _once(flaws, (_flaw(each, document) for each in error.errors()))
+        found = (Flaw(document.line(at), at, what) for at, what in breaches(document.data, directory=directory))
+        flaws += _once(flaws, found)
+    return manifest, flaws
+
+
+def _once(known: list[Flaw], found: Iterator[Flaw]) -> list[Flaw]:
+    """Those found at places where nothing was known to be wrong."""
+    taken = {flaw.location for flaw in known if flaw.location}
+    return [flaw for flaw in found if flaw.location not in taken]
+
+
+def _script_flaws(directory: Path) -> list[Flaw]:
+    paths = (directory / f"{variant.value}.py" for variant in Variant)
+    return [Flaw(1, (), f"{path.name} {wrong}") for path in paths if (wrong := _wrong_file(path, directory))]
+
+
+def _wrong_file(path: Path, directory: Path) -> str | None:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return "is missing"
+    if stat.S_ISLNK(mode):
+        try:
+            target = path.resolve(strict=True)
+        except (OSError, RuntimeError):
+            return "is a symlink that leads nowhere"
+        if not target.is_relative_to(directory.resolve()):
+            return "is a symlink that leads out of the case's directory"
+        mode = target.stat().st_mode
+    return None if stat.S_ISREG(mode) else "is not a file"
+
+
+def _flaw(error: ErrorDetails, document: Document) -> Flaw:
+    location = tuple(part for part in error["loc"] if part != "[key]")
+    what = _wording(error, location, document.spots.get(location))
+    return Flaw(document.line(location), location, textwrap.shorten(what, MAX_WORDING, placeholder=" [...]"))
+
+
+def _wording(error: ErrorDetails, location: Location, spot: Spot | None) -> str:  # noqa: PLR0911
+    """What is wrong, and what to do, in words that need no knowledge of pydantic."""
+    given, context = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            return "key is missing"
+        case "extra_forbidden":
+            return f"unknown key{_nearest(str(location[-1]), _keys(location[:-1]))}"
+        case "value_error":
+            return str(context["error"])
+        case "enum" | "literal_error":
+            return f"{given!r} is none of: {context['expected'].replace(' or ', ', ').replace(chr(39), '')}"
+        case "string_type":
+            return _not_text(given, spot)
+        case "string_pattern_mismatch":
+            return f"{given!r} {PATTERN_WORDS.get(context['pattern'], 'does not match ' + context['pattern'])}"
+        case "model_type" | "dict_type":
+            return "is empty; it must hold keys" if given is None else "must be a mapping of keys to values"
+        case "list_type":
+            return "must be a list"
+        case _:
+            shown = spot.text if spot and spot.text else repr(given)
+            return f"{error['msg'].replace('Input', 'value')}, not {shown}"
+
+
+def _not_text(given: Any, spot: Spot | None) -> str:
+    if given is None:
+        return "is empty; it must be text"
+    if isinstance(given, Mapping | list):
+        return "must be text"
+    text = spot.text if spot and spot.text is not None else str(given)
+    return f"must be text, but YAML reads {text} as {_kind(given)}; put it in quotes: '{text}'"
+
+
+def _kind(value: Any) -> str:
+    return "a truth value" if isinstance(value, bool) else f"the number {value}"
+
+
+def _keys(location: Location) -> list[str]:
+    """The keys that the manifest knows at a place."""
+    kind: Any = Manifest
+    for part in location:
+        kind = kind.model_fields[part].annotation if _is_model(kind) else get_args(kind)[-1]
+        if get_origin(kind) is UnionType:
+            kind = next(filter(_is_model, get_args(kind)))
+    return list(kind.model_fields)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Model)

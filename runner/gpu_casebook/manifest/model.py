@@ -1,0 +1,496 @@
+"""What case.yaml may say: the model, and the rules that hold inside one value. Pure.
+
+Rules that look at several values at once: `manifest.rules`. Validation takes a context: `{"images": names}`.
+"""
+
+import re
+import signal as signals
+import warnings
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from pydantic import (
+    AfterValidator,
+    AnyUrl,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic.json_schema import GenerateJsonSchema
+
+from gpu_casebook.evidence import Grade
+from gpu_casebook.manifest.bounds import PATTERN as BOUND
+from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.reading import cuda_errors
+from gpu_casebook.reading.findings import Kind, Tool
+
+NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
+VARIABLE_PATTERN = "^[A-Za-z_][A-Za-z0-9_]*$"
+EXCEPTION_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+CUDA_ERROR_PATTERN = (
+    "^(cudaError[A-Z][A-Za-z0-9]*|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND)_STATUS_[A-Z0-9_]+"
+    "|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
+)
+PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
+
+PATTERN_WORDS = {
+    NAME_PATTERN: "must consist of a-z, 0-9 and hyphens, with a letter or digit at both ends",
+    FIGURE_PATTERN: "is no name of a figure; it begins with a letter and goes on with letters, digits and _ . -",
+    VARIABLE_PATTERN: "is no name of an environment variable",
+    EXCEPTION_PATTERN: "is no exception type; write it as the traceback has it, such as torch.OutOfMemoryError",
+    CUDA_ERROR_PATTERN: "is no CUDA error; write its runtime name, such as cudaErrorIllegalAddress, or a "
+    "library's status, such as CUBLAS_STATUS_ALLOC_FAILED or ncclInvalidUsage",
+    PYTHON_PATTERN: "is no minor version of Python; write one such as '3.11'",
+}
+
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|h|m|s))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
+
+
+class Failure(StrEnum):
+    COMPILE_ERROR = "compile-error"
+    ILLEGAL_ACCESS = "illegal-access"
+    WRONG_NUMBERS = "wrong-numbers"
+    NON_FINITE = "non-finite"
+    HANG = "hang"
+    RACE = "race"
+    LEAK = "leak"
+    LAUNCH_ERROR = "launch-error"
+    CRASH = "crash"
+    EXCEPTION = "exception"
+
+
+class Provenance(StrEnum):
+    DISTILLED = "distilled"
+    RELEASE = "release"
+
+
+def _bound(value: Any) -> Bound:
+    if isinstance(value, Bound):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no bound; write comparisons such as '< 1e-5', in quotes")  # noqa: TRY004
+    return Bound.parse(value)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, str) and _DURATION.fullmatch(value):
+        value = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is no duration; write '120s', '2m', '1h30m' or a number of seconds")  # noqa: TRY004
+    return float(value)
+
+
+def _bytes(value: Any) -> int:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return int(float(match[1]) * _BYTES[match[2]])
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is no amount of memory; write '16GiB', '512MiB' or a number of bytes")  # noqa: TRY004
+    return value
+
+
+def _regex(value: str) -> str:
+    try:
+        # A pattern that draws a warning will mean something else in a later Python.
+        with warnings.catch_warnings(action="error"):
+            re.compile(value)
+    except (re.error, Warning, OverflowError) as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    except RecursionError:
+        raise ValueError("is no regular expression: nested too deep") from None
+    return value
+
+
+def _signal(value: str) -> str:
+    if value not in signals.Signals.__members__:
+        raise ValueError(f"no signal is called {value!r}; write a name such as SIGSEGV or SIGABRT")
+    return value
+
+
+def _exit_status(value: int) -> int:
+    if not 0 <= value <= 255:
+        raise ValueError(f"{value} is no exit status; it is 0 to 255")
+    try:
+        name = signals.Signals(value - 128).name
+    except ValueError:
+        return value
+    raise ValueError(f"exit status {value} is how a shell writes a signal; write signal: {name}")
+
+
+def _specifiers(value: str) -> str:
+    try:
+        SpecifierSet(value)
+    except InvalidSpecifier:
+        raise ValueError(f"{value!r} is no range of versions; write one such as '>=7.0,<10.0'") from None
+    if not value.strip():
+        raise ValueError("an empty range says nothing; leave the key out")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def pin(requirement: str) -> str:
+    """A pinned requirement in its one canonical form, such as "torch==2.11.0" or "jax[cuda]==0.5.0".
+
+    Raises ValueError, with what to write instead, for anything else.
+    """
+    try:
+        parsed = Requirement(requirement)
+    except InvalidRequirement:
+        raise ValueError(f"{requirement!r} is no requirement; write one such as 'torch==2.11.0'") from None
+    specifiers = list(parsed.specifier)
+    if parsed.url or len(specifiers) != 1 or specifiers[0].operator != "==" or specifiers[0].version.endswith(".*"):
+        raise ValueError(f"{requirement!r} is not pinned; write {parsed.name}==VERSION")
+    if parsed.marker:
+        raise ValueError(f"{requirement!r} has a marker; an environment has one platform and one Python: leave it out")
+    extras = f"[{','.join(sorted(map(canonicalize_name, parsed.extras)))}]" if parsed.extras else ""
+    return f"{canonicalize_name(parsed.name)}{extras}=={specifiers[0].version}"
+
+
+def _pinned(value: str) -> str:
+    pin(value)
+    return value
+
+
+def _known_image(value: str, info: ValidationInfo) -> str:
+    images = (info.context or {}).get("images")
+    if images is not None and value not in images:
+        there = ", ".join(sorted(images)) or "none"
+        raise ValueError(f"no image named {value} (there are: {there})")
+    return value
+
+
+_URL = TypeAdapter(AnyUrl)
+
+
+def _link(value: str) -> str:
+    try:
+        url = _URL.validate_python(value)
+    except ValidationError:
+        url = None
+    if url is None or url.scheme not in {"http", "https"}:
+        raise ValueError(f"{value!r} is no link; write it with https://")
+    return value
+
+
+def _cuda_error(value: str) -> str:
+    if value not in cuda_errors.NAMES and not cuda_errors.is_library_status(value):
+        near = get_close_matches(value, cuda_errors.NAMES, n=1)
+        raise ValueError(f"{value} is no error of CUDA" + (f"; did you mean {near[0]}?" if near else ""))
+    return value
+
+
+def _one_line(value: str) -> str:
+    if not value.strip() or "\n" in value.strip():
+        raise ValueError("must be one line of text")
+    return value
+
+
+def _none_is_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _no_names(value: Any) -> Any:
+    return [] if value is None else value
+
+
+def _least_rate(value: Any) -> Bound:
+    if isinstance(value, Bound):
+        return value
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < float(match[1]) <= 1:
+        raise ValueError(f"{value!r} is no least rate; write the share of runs, above 0 and up to 1, as '>= 0.3'")
+    return Bound.parse(value)
+
+
+def _series_name(value: str) -> str:
+    if not re.fullmatch(FIGURE_PATTERN, value):
+        raise ValueError(
+            f"{value!r} is no name of a series; write device_bytes where the script prints device_bytes[STEP]=NUMBER"
+        )
+    return value
+
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=80)]
+Line = Annotated[str, AfterValidator(_one_line)]
+Link = Annotated[str, AfterValidator(_link)]
+Regex = Annotated[str, AfterValidator(_regex)]
+Versions = Annotated[str, AfterValidator(_specifiers)]
+Pinned = Annotated[str, AfterValidator(_pinned), WithJsonSchema({"type": "string", "pattern": "[^=]==[^=]"})]
+FigureName = Annotated[str, Field(pattern=FIGURE_PATTERN)]
+BoundField = Annotated[
+    Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "pattern": BOUND, "examples": ["< 1e-5"]})
+]
+LeastRate = Annotated[
+    Bound,
+    BeforeValidator(_least_rate),
+    WithJsonSchema({"type": "string", "pattern": f"^{_RATE.pattern}$", "examples": [">= 0.3"]}),
+]
+Digests = Annotated[list[FigureName], BeforeValidator(_no_names), Field(json_schema_extra={"type": ["array", "null"]})]
+Seconds = Annotated[
+    Annotated[float, Field(gt=0, le=24 * 3600, allow_inf_nan=False)],
+    BeforeValidator(_seconds),
+    WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{_DURATION.pattern}$"}),
+]
+Bytes = Annotated[
+    Annotated[int, Field(ge=2**20)],
+    BeforeValidator(_bytes),
+    WithJsonSchema({"type": ["integer", "string"], "minimum": 2**20, "pattern": f"^{_SIZE.pattern}$"}),
+]
+
+
+class Model(BaseModel):
+    """Base of all manifest parts: immutable, strict, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Growth(Model):
+    """A bound on what a series grows by per step."""
+
+    series: Annotated[str, AfterValidator(_series_name)] = Field(
+        description="Name of the series that the script prints as lines name[step]=value: device_bytes[3]=123456."
+    )
+    per_step: BoundField = Field(
+        description="Bound on the growth from one step to the next, in the series' unit: '> 1e6' bytes. It is the "
+        "median of the slopes between any two steps (Theil-Sen)."
+    )
+    warm_up: Annotated[int, Field(ge=0)] = Field(0, description="So many steps from the first on are left out.")
+    steps: Annotated[int, Field(ge=3)] = Field(
+        10, description="So many steps, or more, must have been printed after warm-up."
+    )
+
+
+class SanitizerFinding(Model):
+    """What one tool of compute-sanitizer finds in repro, and no longer in fixed. What is not named is not looked at."""
+
+    tool: Annotated[Tool, Field(strict=False)] = Field(
+        Tool.MEMCHECK, description="memcheck, racecheck, initcheck or synccheck."
+    )
+    kind: Annotated[Kind, Field(strict=False)] | None = Field(None, description="Kind of finding: out-of-bounds, race.")
+    access: Literal["read", "write", "atomic"] | None = Field(None, description="What the kernel did there.")
+    size: Annotated[int, Field(ge=1)] | None = Field(None, description="Bytes: of the access, or of a leak.")
+    kernel: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="The kernel's bare name, or any part of the full one with template and parameter lists."
+    )
+
+
+class Hang(Model):
+    """A trial that does not end. Its processes still run and nothing of them gets on, and one stands where it should.
+
+    What counts as getting on: `gpu_casebook.engines.watching`.
+    """
+
+    after: Seconds = Field(
+        description="Seconds after its start from which on the script must not get on any more: '20s'."
+    )
+    stack: Regex = Field(
+        description="Regular expression (Python's), searched in the stacks of each process; one at least must match. "
+        "Names of functions are best: _engine_run_backward, all_gather|all_reduce."
+    )
+
+
+class Expectation(Model):
+    """Everything that must hold of a trial; what is not named is not looked at.
+
+    `exit_status` is implied where neither it, a signal nor a hang is named: 0, unless a failure (exception, signal,
+    cuda_error) is declared. `message` is a regular expression, searched in the exception's text where an exception
+    is declared, otherwise in both streams.
+    """
+
+    exit_status: Annotated[int, AfterValidator(_exit_status)] | None = Field(
+        None, description="Exit status of the script. 0 unless a failure (exception, signal, cuda_error) is declared."
+    )
+    signal: Annotated[str, AfterValidator(_signal)] | None = Field(
+        None, description="Signal that ends the script, such as SIGSEGV or SIGABRT."
+    )
+    exception: Annotated[str, Field(pattern=EXCEPTION_PATTERN, examples=["torch.OutOfMemoryError"])] | None = Field(
+        None,
+        description="Type of the exception that ends the script, as the traceback's last line has it: "
+        "triton.compiler.errors.CompilationError, ValueError.",
+    )
+    message: Regex | None = Field(
+        None,
+        description="Regular expression (Python's), searched in the exception's text where `exception` is declared, "
+        "otherwise in stdout and stderr. In single quotes YAML leaves backslashes alone.",
+    )
+    cuda_error: Annotated[str, Field(pattern=CUDA_ERROR_PATTERN), AfterValidator(_cuda_error)] | None = Field(
+        None,
+        description="CUDA error by its runtime name, such as cudaErrorIllegalAddress (a device-side assert is "
+        "cudaErrorAssert), however it arrives: exception, abort, printed. Where only a library's status says what is "
+        "wrong, that: CUBLAS_STATUS_ALLOC_FAILED, CUDNN_STATUS_EXECUTION_FAILED, ncclInvalidUsage.",
+    )
+    hang: Hang | None = Field(
+        None,
+        description="For repro: the script does not end, and stands where it should: "
+        "{after: 20s, stack: _engine_run_backward}. The trial is ended as soon as that is clear.",
+    )
+    figures: Annotated[dict[FigureName, BoundField], BeforeValidator(_none_is_empty)] = Field(
+        default_factory=dict,
+        description="Bounds on the numbers that the script prints as lines name=value: "
+        "{rel_err: '< 1e-5', steps: '>= 3, < 8'}. All must hold; NaN satisfies none.",
+        json_schema_extra={"type": ["object", "null"]},
+    )
+
+    rate: LeastRate | None = Field(
+        None,
+        description="For repro, where the failure does not come every time: the least share of runs that show it, "
+        "'>= 0.3'. The case's `trials` is then the most for repro; the clean runs that fixed must show follow from the "
+        "rate that was measured.",
+    )
+    growth: Growth | None = Field(None, description="Bound on the growth of a series, such as memory per step.")
+    differs: Digests = Field(
+        default_factory=list,
+        description="For repro: names of digests, printed as lines name=sha256:..., that differ between runs.",
+    )
+    same: Digests = Field(
+        default_factory=list, description="For fixed: names of digests that are the same in every run."
+    )
+
+    sanitizer: SanitizerFinding | None = Field(
+        None,
+        description="For repro: what compute-sanitizer finds there, in a trial of its own besides the ordinary ones: "
+        "{tool: memcheck, access: write, size: 4, kernel: kernel_backward}. The same tool must find nothing in fixed.",
+    )
+
+    def overridden_by(self, other: "Expectation") -> "Expectation":
+        """A copy with every key that `other` writes out; a key written as null is dropped."""
+        return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})
+
+
+class Overrides(Model):
+    """What differs in one environment from the case's own expectations, key by key; null drops a key."""
+
+    repro: Expectation | None = Field(None, description="Keys that replace those of the case's repro.expect.")
+    fixed: Expectation | None = Field(None, description="Keys that replace those of the case's fixed.expect.")
+
+
+class EnvironmentSpec(Model):
+    """A named, pinned set of packages, an image, and the hardware it needs."""
+
+    image: Annotated[str, AfterValidator(_known_image)] = Field(
+        description="Name of a directory in images/, such as cuda13."
+    )
+    requirements: list[Pinned] = Field(
+        description="Packages both variants need, each pinned: torch==2.11.0. The lock is made from them."
+    )
+    python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(
+        "3.11", description="Python's minor version, in quotes: '3.11'."
+    )
+    gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
+    share_gpu: bool = Field(
+        default=False,
+        description="Trials need little of a GPU and no time of it is measured, so that other cases which say this too "
+        "may have the same GPU meanwhile.",
+    )
+    compute_capability: Versions | None = Field(
+        None, description="Range of compute capabilities the case can run on, such as '>=7.0,<10.0'."
+    )
+    driver: Versions | None = Field(None, description="Range of NVIDIA driver versions, such as '>=580'.")
+    grade: Annotated[Grade, Field(strict=False)] = Field(
+        Grade.HARDWARE,
+        description="hardware: trials run on the device the bug lives on. "
+        "simulated: compile-only, interpreter or bounds model on a CPU.",
+    )
+    variables: dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], str] = Field(
+        default_factory=dict, description="Environment variables for the trials, such as TRITON_INTERPRET: '1'."
+    )
+    expect: Overrides = Field(
+        default_factory=Overrides, description="What differs here from the case's own expectations."
+    )
+
+
+class Upstream(Model):
+    """Where the failure was reported, and what became of it."""
+
+    project: Annotated[str, Field(min_length=1)] = Field(description="Upstream project, as owner/name.")
+    status: Literal["fixed", "open"] = Field(description="Whether upstream has fixed it.")
+    issue: Link | None = Field(None, description="Link to the report.")
+    introduced: str | None = Field(None, description="Commit or version that brought the bug.")
+    fixed: str | None = Field(None, description="Commit or version that fixed it.")
+    links: list[Link] = Field(default_factory=list, description="Further links: pull requests, discussions.")
+
+
+class VariantSpec(Model):
+    """`requirements` come on top of the environment's: a release case pins the buggy and the fixed version here."""
+
+    expect: Expectation = Field(description="What every trial of this variant must do.")
+    requirements: list[Pinned] = Field(
+        default_factory=list, description="Packages of this variant alone, on top of the environment's."
+    )
+
+
+class Manifest(Model):
+    """case.yaml as written."""
+
+    id: Name = Field(description="The name of the case's directory: a-z, 0-9 and hyphens.")
+    title: Line = Field(description="One line: what fails, and when.")
+    failure: Annotated[Failure, Field(strict=False)] = Field(description="The kind of failure.")
+    upstream: Upstream
+    provenance: Annotated[Provenance, Field(strict=False)] = Field(
+        description="distilled: our own minimal code with the same defect. "
+        "release: the real package, in a buggy and in a fixed version."
+    )
+    environments: Annotated[dict[Name, EnvironmentSpec], Field(min_length=1)] = Field(
+        description="By name; the first whose hardware is there is used unless --environment names one."
+    )
+    repro: VariantSpec = Field(description="repro.py: shows the failure.")
+    fixed: VariantSpec = Field(description="fixed.py: the same with the fix; must prove that its check ran.")
+    timeout: Seconds = Field(120.0, description="Time for one trial: '120s', '2m', '1h30m' or seconds.")
+    trials: Annotated[int, Field(ge=1, le=1000)] = Field(
+        3, description="Trials of each variant; where a rate is measured, the most for repro."
+    )
+    alpha: Annotated[float, Field(ge=0.01, le=0.2)] = Field(
+        0.01,
+        description="Where a rate is measured: the risk of taking a fix that fixes nothing for one that holds. Below "
+        "0.01 the 95 % interval that the number of runs rests on would not do.",
+    )
+    clean_trials: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        200, description="Where a rate is measured: the most trials of fixed that may follow from it."
+    )
+    memory: Bytes = Field(16 * 2**30, description="Memory for one trial: '16GiB', '512MiB' or bytes.")
+    probes: list[Annotated[Tool, Field(strict=False)]] | None = Field(
+        None,
+        description="Tools of compute-sanitizer that look at repro after the verdict, where it runs on a GPU; [] for "
+        "none. Without it: memcheck, and racecheck for a race, initcheck for wrong-numbers and non-finite.",
+    )
+
+
+class _SchemaWriter(GenerateJsonSchema):
+    """Leaves out titles, which are but the names of the keys again."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of case.yaml, for editors."""
+    schema = Manifest.model_json_schema(schema_generator=_SchemaWriter)
+    _refuse_other_keys(schema)
+    return {"$schema": _SchemaWriter.schema_dialect, **schema, "title": "Casebook case"}
+
+
+def _refuse_other_keys(schema: Any) -> None:
+    """Pydantic writes what the keys of a mapping look like, but not that there are no others."""
+    if isinstance(schema, dict):
+        if "patternProperties" in schema:
+            schema.setdefault("additionalProperties", False)
+        schema = list(schema.values())
+    for part in schema if isinstance(schema, list) else []:
+        _refuse_other_keys(part)

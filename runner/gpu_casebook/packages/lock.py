@@ -1,0 +1,126 @@
+"""Locks and script headers as text: requirements files with hashes, and PEP 723 metadata. Pure."""
+
+import hashlib
+import io
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import takewhile
+from typing import NamedTuple
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from gpu_casebook.manifest.model import pin
+
+PLATFORM = "x86_64-manylinux_2_36"
+"""What locks are resolved for: the C library of Debian bookworm, on which the images stand."""
+_HASH = r"[ \t]*\\\n[ \t]+--hash=sha256:[0-9a-f]{64}"
+
+
+_ENTRY = re.compile(
+    rf"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$",
+    re.MULTILINE,
+)
+
+
+_HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
+
+
+class Pin(NamedTuple):
+    """One package of a lock, its name in canonical form. `hashed` says whether it has at least one hash."""
+
+    name: str
+    version: str
+    hashed: bool
+
+
+class Lock(NamedTuple):
+    """A lock as read. `basis` is what it was made for; `strange` are the lines that have no place in a lock."""
+
+    pins: tuple[Pin, ...]
+    basis: Mapping[str, str]
+    strange: tuple[tuple[int, str], ...] = ()
+
+
+class ScriptHeader(NamedTuple):
+    """Inline script metadata of PEP 723, and the line on which it begins."""
+
+    requirements: list[str]
+    requires_python: str | None
+    line: int
+
+
+@lru_cache(maxsize=64)
+def read_lock(text: str) -> Lock:
+    """Take a lock apart. Never raises."""
+    pins: list[Pin] = []
+
+    def take(entry: re.Match[str]) -> str:
+        pins.append(Pin(canonicalize_name(entry[1]), entry[2], bool(entry[3])))
+        return "\n" * entry[0].count("\n")
+
+    rest = enumerate(_ENTRY.sub(take, text).splitlines(), 1)
+    strange = tuple((number, line) for number, line in rest if line and not line.isspace() and not line.startswith("#"))
+    return Lock(tuple(pins), _header(text), strange)
+
+
+def _header(text: str) -> dict[str, str]:
+    """The comments that a lock begins with, as far as they are "# key: value"."""
+    comments = takewhile(lambda line: line.startswith("#"), io.StringIO(text))
+    return {match[1]: match[2] for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n")))}
+
+
+def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
+    """The part of a lock's header that says what it was made for."""
+    return {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}
+
+
+def wheel_bytes(lock_text: str) -> int | None:
+    """Bytes of all files that installing the lock downloads; None where the lock does not say."""
+    size = _header(lock_text).get("download-bytes", "")
+    return int(size) if size.isdecimal() else None
+
+
+def content_key(lock_text: str, python: str, *more: str) -> str:
+    """sha256, in hex, over what decides what gets installed: equal keys, equal packages. Comments don't count.
+
+    `more` is whatever else the caller's environments differ by, such as an image's name.
+    """
+    lines = sorted(" ".join(match[0].replace("\\", " ").split()) for match in _ENTRY.finditer(lock_text))
+    return hashlib.sha256("\0".join([python, *more, *lines]).encode()).hexdigest()
+
+
+def script_header(text: str) -> ScriptHeader | None:
+    """The script's PEP 723 header; None where there is none. Raises ValueError, with what to do, for a broken one."""
+    blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
+    if len(blocks) > 1:
+        raise ValueError("has two headers of inline script metadata; keep one")
+    if not blocks:
+        return None
+    requirements, requires_python = _parsed_header(blocks[0]["content"])
+    return ScriptHeader(list(requirements), requires_python, text.count("\n", 0, blocks[0].start()) + 1)
+
+
+@lru_cache(maxsize=1024)
+def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None]:
+    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in block.splitlines(keepends=True))
+    try:
+        data = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"has a header that is not TOML: {error}") from None
+    dependencies, requires_python = data.get("dependencies", []), data.get("requires-python")
+    if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
+        raise ValueError("has a header whose dependencies are no list of texts")
+    if requires_python is not None and not isinstance(requires_python, str):
+        raise ValueError("has a header whose requires-python is no text")
+    return tuple(dependencies), requires_python
+
+
+def same_version(one: str, other: str) -> bool:
+    try:
+        return one == other or Version(one) == Version(other)
+    except InvalidVersion:
+        return False

@@ -1,0 +1,221 @@
+"""Requirements -> locks, resolved by uv against the package index."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from gpu_casebook.errors import BuildError
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.manifest.model import pin
+from gpu_casebook.packages.lock import _ENTRY, PLATFORM, basis, read_lock
+from gpu_casebook.packages.uv import last_words, program, settings
+from gpu_casebook.trial import Note
+
+_ELSEWHERE = ("FIND_LINKS", "EXTRA_INDEX_URL", "INDEX", "INDEX_STRATEGY", "NO_INDEX", "TORCH_BACKEND")
+_OTHERWISE = ("RESOLUTION", "PRERELEASE", "FORK_STRATEGY", "CONSTRAINT", "OVERRIDE", "EXCLUDE", "NO_BINARY", "NO_BUILD")
+
+
+# Reading
+
+
+# What is really there
+
+
+# Writing
+
+
+def write_locks(case: Case, note: Note) -> list[Path]:
+    """Write every lock of the case: all, or none if one can't be made. Raises BuildError.
+
+    Pins that a lock has stay as they are wherever the requirements still allow it.
+    """
+    texts: dict[Path, str] = {}
+    for name, spec in case.manifest.environments.items():
+        for variant in Variant:
+            path = case.lock_path(name, variant)
+            if path not in texts:
+                note(f"resolving {path.name}")
+                texts[path] = lock_text(case.requirements(name, variant), spec.python, note, _text(path))
+    for path, text in texts.items():
+        _write(path, text)
+    return list(texts)
+
+
+def lock_text(requirements: Sequence[str], python: str, note: Note, previous: str = "") -> str:
+    """A requirements file with hashes and a header of ours, resolved against the package index.
+
+    `previous` is a lock whose pins are kept where they fit. Raises BuildError where the index is unreachable, a
+    version does not exist, or a file would not come from the index.
+    """
+    body, size = _resolve(sorted(map(pin, requirements)), python, note, previous) if requirements else ("", 0)
+    header = basis(requirements, python) | {"download-bytes": "unknown" if size is None else str(size)}
+    lines = [
+        "# Written by `nox -s lock`, not by hand.",
+        *(f"# {key}: {value}".rstrip() for key, value in header.items()),
+    ]
+    return "\n".join(lines) + "\n" + body
+
+
+def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *, anywhere: bool = False) -> str:
+    """A lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
+
+    `requirements` need not be pinned. `previous` is a lock whose pins are kept where they fit. With `anywhere` files
+    may come from wherever the host's settings say, such as a local build of PyTorch.
+    """
+    environ = index_settings(os.environ)
+    if anywhere:
+        told = settings(os.environ)
+        environ |= {name: told[name] for each in _ELSEWHERE if (name := f"UV_{each}") in told}
+        previous = _without(_local(environ.get("UV_FIND_LINKS", "")), previous)
+    with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+        asked, lock = Path(scratch, "requirements.in"), Path(scratch, "lock.txt")
+        asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
+        lock.write_text(previous)
+        _compile(asked, lock, python, "--generate-hashes", "--no-annotate", environ=environ)
+        return lock.read_text()
+
+
+def _local(find_links: str) -> set[str]:
+    """Names of the packages that local directories have wheels of: their versions there are preferred to a lock's."""
+    wheels = (path for place in find_links.split(",") if place for path in Path(place).glob("*.whl"))
+    return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
+
+
+def _without(names: set[str], lock: str) -> str:
+    return _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], lock)
+
+
+def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str) -> tuple[str, int | None]:
+    with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+        asked, lock, files = (Path(scratch, name) for name in ("requirements.in", "lock.txt", "pylock.toml"))
+        asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
+        lock.write_text(previous)
+        _compile(asked, lock, python, "--generate-hashes", "--no-annotate")
+        _compile(lock, files, python, "--no-deps", "--format", "pylock.toml")
+        body, packages = lock.read_text(), tomllib.loads(files.read_text()).get("packages", [])
+    _only_from_the_index(body, packages)
+    return body, _download_bytes(packages, note)
+
+
+def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str] | None = None) -> None:
+    fixed = [
+        "--no-header",
+        "--python",
+        sys.executable,
+        "--python-version",
+        python,
+        "--python-platform",
+        PLATFORM,
+        "--no-progress",
+        "--color=never",
+    ]
+    ended = subprocess.run(
+        [program(), "pip", "compile", source.name, "--output-file", output.name, *fixed, *options],
+        cwd=source.parent,
+        env=dict(environ or index_settings(os.environ)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if ended.returncode:
+        raise BuildError(_why(ended.stderr))
+
+
+def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """How to reach the default index, and nothing that would let a file or version come from anywhere else.
+
+    A lock names no index, so whoever installs it has only the default one: a hash from another (a local build of
+    PyTorch, say) would fit nowhere but here.
+    """
+    dropped = {f"UV_{name}" for name in (*_ELSEWHERE, *_OTHERWISE)}
+    return {name: value for name, value in settings(environ).items() if name not in dropped}
+
+
+def _why(stderr: str) -> str:
+    words = last_words(stderr)
+    if unreachable(words):
+        return f"the package index can't be reached, so nothing was locked: {words}"
+    return f"the requirements can't be locked: {words}"
+
+
+def unreachable(words: str) -> bool:
+    """Whether uv could not talk to the index, by its words; that it was refused a file is another thing."""
+    refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
+    failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
+    return not refused and bool(re.search(failed, words, re.IGNORECASE))
+
+
+def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> None:
+    """Raises BuildError for a lock that could not be installed elsewhere."""
+    for package in packages:
+        if any(not str(file.get("url", "")).startswith(("https://", "http://")) for file in _files(package)):
+            name = f"{package['name']}=={package.get('version')}"
+            raise BuildError(f"{name} comes from a file of this machine; a lock may hold the package index's alone")
+    bare = [each.name for each in read_lock(body).pins if not each.hashed]
+    if bare:
+        raise BuildError(f"there is no hash for {', '.join(bare)}, so it can't be locked")
+
+
+def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The files one of which gets installed: the wheels that fit, or else the source."""
+    return list(
+        package.get("wheels") or filter(None, (package.get(kind) for kind in ("sdist", "archive", "vcs", "directory")))
+    )
+
+
+def _download_bytes(packages: Sequence[Mapping[str, Any]], note: Note) -> int | None:
+    """All packages together; where several files fit one, the largest."""
+    note(f"asking the sizes of {len(packages)} packages")
+    with ThreadPoolExecutor(8) as pool:
+        sizes = list(pool.map(lambda package: [_size(file) for file in _files(package)], packages))
+    if any(size is None for each in sizes for size in each):
+        note("the index does not tell the size of every file, so the lock doesn't either")
+        return None
+    return sum(max(filter(None, each), default=0) for each in sizes)
+
+
+def _size(file: Mapping[str, Any]) -> int | None:
+    """As the index says, or as the server that has the file says."""
+    size = file.get("size")
+    return size if isinstance(size, int) else _asked_size(str(file["url"]))
+
+
+@lru_cache(maxsize=4096)
+def _asked_size(url: str) -> int | None:
+    import urllib.request  # noqa: PLC0415 it brings TLS along, which only locking needs
+
+    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - _only_from_the_index let http alone through
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            length = answer.headers.get("Content-Length", "")
+    except (OSError, HTTPException):
+        return None
+    return int(length) if length.isdecimal() else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,273 @@
+"""`pytest cases/`: each case in each environment is one test, such as cases/rwkv6-backward/case.yaml::front-end.
+
+The verdict `confirmed` passes, hardware that is not here skips, any other verdict fails; what keeps a case from having
+a verdict (its manifest, the image, the engine, the machine) is an error. Pytest loads this in every run, so that
+nothing but pytest is imported until there is a case.
+"""
+
+import os
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from gpu_casebook.engines.base import Engine
+    from gpu_casebook.evidence import Evidence
+    from gpu_casebook.manifest.case import Case, EnvironmentSpec
+    from gpu_casebook.run.plan import Skipped
+
+MANIFEST = "case.yaml"
+ENGINES = ("docker", "venv")
+FAILURES = (
+    "compile_error",
+    "illegal_access",
+    "wrong_numbers",
+    "non_finite",
+    "hang",
+    "race",
+    "leak",
+    "launch_error",
+    "crash",
+    "exception",
+)
+GRADES = {
+    "hardware": "on the device the bug lives on",
+    "simulated": "on a CPU: compile-only, interpreter, bounds model",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("casebook", "cases of Casebook")
+    engine = "Where trials run. Without it: docker if a daemon answers, otherwise venv."
+    group.addoption("--casebook-engine", choices=ENGINES, help=engine)
+    group.addoption("--casebook-image", metavar="NAME", help="Run trials in this image as it stands (docker).")
+    group.addoption("--casebook-trials", type=_count, metavar="N", help="Trials of each variant.")
+    reports = "Where evidence and reports go. Without it: evidence alone, to pytest's cache."
+    group.addoption("--casebook-reports", type=os.path.abspath, metavar="DIR", help=reports)
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    failures = {name: f"a case whose failure is of this kind: {name.replace('_', '-')}" for name in FAILURES}
+    needs = {"gpu": "needs an NVIDIA GPU", "gpus(n)": "needs n NVIDIA GPUs"}
+    grades = {name: f"gives evidence of this grade: {name}" for name in GRADES}
+    for mark, meaning in (failures | needs | grades).items():
+        config.addinivalue_line("markers", f"{mark}: {meaning}")
+    config.stash[_ENGINES] = _Engines(config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if engines := config.stash.get(_ENGINES, None):
+        engines.close()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
+    home = file_path.parent.parent
+    ours = file_path.name == MANIFEST and home.name == "cases" and (home.parent / "images").is_dir()
+    return CaseFile.from_parent(parent, path=file_path) if ours else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """No -m leaves out a manifest that is broken: nobody can know its marks."""
+    broken = [item for item in items if isinstance(item, BrokenManifest)]
+    yield
+    if not config.getoption("keyword"):
+        items += [item for item in broken if item not in items]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A case that is skipped is skipped where its manifest says what it needs, not here."""
+    report = yield
+    if isinstance(item, CaseItem) and report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (str(item.path), item.line, report.longrepr[2])
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Pages are written once, at the end: workers of xdist leave evidence alone."""
+    reports = session.config.getoption("casebook_reports")
+    if not reports or hasattr(session.config, "workerinput") or not Path(reports, "evidence").is_dir():
+        return
+    from gpu_casebook.errors import CasebookError
+    from gpu_casebook.report import render_all
+
+    try:
+        render_all(Path(reports))
+    except (CasebookError, OSError) as error:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.stash[_UNWRITTEN] = str(error)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if unwritten := terminalreporter.config.stash.get(_UNWRITTEN, None):
+        terminalreporter.write_line(f"casebook: no reports: {unwritten}", red=True)
+
+
+class CaseFile(pytest.File):
+    """A manifest, and an item for each of its environments."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        from gpu_casebook.errors import ManifestError
+        from gpu_casebook.manifest.case import load
+
+        root = self.path.parents[2]
+        try:
+            case = load(self.path, _images(root), root)
+        except ManifestError as error:
+            # An error of collecting would keep every other case from being run.
+            yield BrokenManifest.from_parent(self, name="manifest", error=error)
+            return
+        lines = _lines(self.path)
+        for name in case.manifest.environments:
+            yield CaseItem.from_parent(self, name=name, case=case, line=lines[name])
+
+
+@cache
+def _images(root: Path) -> list[str]:
+    from gpu_casebook.manifest.case import known_images
+
+    return known_images(root)
+
+
+def _lines(manifest: Path) -> Mapping[str, int]:
+    """The line of each environment."""
+    from gpu_casebook.manifest.document import read
+
+    with manifest.open("rb") as file:
+        document = read(file)
+    return {name: document.line(("environments", name)) for name in document.data["environments"]}
+
+
+class BrokenManifest(pytest.Item):
+    """Stands for all environments of a case whose manifest can't be read."""
+
+    def __init__(self, *, error: Exception, **more: Any) -> None:
+        super().__init__(**more)
+        self.error = error
+
+    def setup(self) -> None:
+        pytest.fail(str(self.error), pytrace=False)
+
+    def runtest(self) -> None:
+        """Never reached: `setup` has failed."""
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, 0, self.name
+
+
+class CaseItem(pytest.Item):
+    """One case in one environment. Running it is the set-up, judging it the test: what breaks before is an error."""
+
+    def __init__(self, *, case: "Case", line: int, **more: Any) -> None:
+        super().__init__(**more)
+        self.case, self.line = case, line
+        self.evidence: Evidence | None = None
+        for mark in _marks(case, case.environment(self.name)):
+            self.add_marker(mark)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.line - 1, f"{self.case.id}: {self.name}"
+
+    def setup(self) -> None:
+        from gpu_casebook.errors import CasebookError
+        from gpu_casebook.run.plan import Skipped
+
+        result: Evidence | Skipped | str
+        try:
+            result = self._run()
+        except (CasebookError, OSError) as error:
+            result = str(error)
+        if isinstance(result, str):  # outside of the except, or pytest shows what led to the error too
+            pytest.fail(result, pytrace=False)
+        if isinstance(result, Skipped):
+            pytest.skip("; ".join(result.reasons))
+        self.evidence = result
+        self.user_properties += _properties(result)
+
+    def _run(self) -> "Evidence | Skipped":
+        from gpu_casebook.console import PlainConsole
+        from gpu_casebook.evidence import evidence_path
+        from gpu_casebook.run.pipeline import run_case
+        from gpu_casebook.run.plan import Options, Skipped
+
+        config = self.config
+        options = Options(
+            environment=self.name,
+            image=config.getoption("casebook_image"),
+            trials=config.getoption("casebook_trials"),
+        )
+        engine = config.stash[_ENGINES].of(self.case.directory.parents[1])
+        result = run_case(self.case, options, engine, PlainConsole())
+        if not isinstance(result, Skipped) and (reports := _reports(config)):
+            path = evidence_path(reports, result)
+            result.write(path)
+            self.user_properties.append(("evidence", str(path)))
+        return result
+
+    def runtest(self) -> None:
+        from gpu_casebook.report import summary
+
+        assert self.evidence is not None
+        if self.evidence.verdict != "confirmed":
+            told = [f"{name}: {value}" for name, value in self.user_properties if name == "evidence"]
+            pytest.fail("\n".join([*summary(self.evidence), *told]), pytrace=False)
+
+
+def _marks(case: "Case", spec: "EnvironmentSpec") -> Iterator[pytest.MarkDecorator]:
+    yield getattr(pytest.mark, case.manifest.failure.value.replace("-", "_"))
+    yield getattr(pytest.mark, spec.grade.value)  # xdist can send no enum
+    if spec.gpus:
+        yield pytest.mark.gpu
+        yield pytest.mark.gpus(n=spec.gpus)
+
+
+def _properties(run: "Evidence") -> list[tuple[str, object]]:
+    rates = [(f"rate_{variant}", f"{rate.k}/{rate.n}") for variant, rate in run.rates.items()]
+    drift = "; ".join(run.environment.drift) or "none"
+    return [("verdict", run.verdict.value), *rates, ("device", run.device), ("drift", drift)]
+
+
+def _reports(config: pytest.Config) -> Path | None:
+    """Where evidence goes: a test run leaves the checkout's own as it is. None where pytest has no cache."""
+    if named := config.getoption("casebook_reports"):
+        return Path(named)
+    cache = getattr(config, "cache", None)
+    return cache.mkdir("casebook") if cache else None
+
+
+class _Engines:
+    """The engine is chosen once, by the first case that is run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._open = ExitStack()
+        self._chosen: dict[Path, Engine] = {}
+
+    def of(self, root: Path) -> "Engine":
+        """The engine for cases of this checkout. Raises EngineError."""
+        if root not in self._chosen:
+            from gpu_casebook.engines import choose
+
+            engine = self._open.enter_context(choose.choose(self._config.getoption("casebook_engine"), root, print))
+            for line in engine.sweep():
+                print(f"left by a run that was killed: {line}")
+            self._chosen[root] = engine
+        return self._chosen[root]
+
+    def close(self) -> None:
+        self._open.close()
+
+
+_ENGINES = pytest.StashKey[_Engines]()
+_UNWRITTEN = pytest.StashKey[str]()

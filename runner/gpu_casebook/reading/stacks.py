@@ -1,0 +1,136 @@
+"""Stacks of a trial's processes, made fit for evidence, and in a few words: who stands where. Pure.
+
+Two programs tell them, each in its own form: faulthandler (Python's documentation, "faulthandler") one thread after the
+other with the main thread last, and py-spy (its `dump` command), with the main thread named.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Literal
+
+from gpu_casebook.text import one_line
+from gpu_casebook.trial import ProcessStack
+
+Source = Literal["faulthandler", "py-spy", "py-spy native", "kernel"]
+
+TEXT_LIMIT = 16 * 1024
+"""Characters of one stack."""
+LINE_LIMIT = 240
+"""C++ functions have names of thousands of characters."""
+TOLD = 8
+"""So many processes are named in a sentence."""
+
+_FAULTHANDLER_FRAME = re.compile(r'^  File ".*", line \d+ in (.+)$', re.MULTILINE)
+_PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*):\d+\)$", re.MULTILINE)
+_PY_SPY_HEAD = re.compile(r"\AProcess .*\n(?:Python .*\n)?\n?")
+_PY_SPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ ", re.MULTILINE)
+_PYTHON = re.compile(r"(?:lib)?(?:python|pypy)[0-9.]*t?$")
+
+
+def tidy(source: Source, text: str) -> str:
+    """Without this machine's numbers of processes and threads; bounded."""
+    if source.startswith("py-spy"):
+        text = _PY_SPY_THREAD.sub("Thread ", _PY_SPY_HEAD.sub("", text))
+    lines = [line if len(line) <= LINE_LIMIT else f"{line[: LINE_LIMIT - 4]} ..." for line in text.splitlines()]
+    whole = "\n".join(lines)
+    return whole if len(whole) <= TEXT_LIMIT else f"{whole[:TEXT_LIMIT]}\n[... {len(whole) - TEXT_LIMIT} more ...]"
+
+
+def comparable(text: str) -> str:
+    """The same for two dumps by faulthandler between which nothing moved.
+
+    Whichever thread the signal came to is called the current one.
+    """
+    return text.replace("Current thread ", "Thread ")
+
+
+def command_name(words: Sequence[str]) -> str:
+    """What a process runs, in a word: its script or module, or its program; no path, as that is the machine's."""
+    if not words:
+        return "a process"
+    program = PurePosixPath(words[0]).name
+    if not _PYTHON.fullmatch(program):
+        return one_line(program, 40)
+    return one_line(_python_command(iter(words[1:])) or program, 60)
+
+
+def _python_command(words: Iterator[str]) -> str | None:
+    for word in words:
+        if word == "-m":
+            return f"-m {next(words, '')}"
+        if word == "-c":
+            found = re.match(r"from (multiprocessing\.\w+) import", next(words, ""))
+            return found[1] if found else "-c ..."
+        if word in {"-X", "-W"}:
+            next(words, None)
+        elif not word.startswith("-"):
+            return PurePosixPath(word).name
+    return None
+
+
+def standing_at(stack: ProcessStack) -> str | None:
+    """The function of Python that the main thread is in; None where that can't be told."""
+    match stack.source:
+        case "faulthandler":
+            main_thread = stack.text.rpartition("(most recent call first):")[2]
+            found = _FAULTHANDLER_FRAME.search(main_thread)
+            return found[1] if found else None
+        case "py-spy" | "py-spy native":
+            before, named, after = stack.text.partition('"MainThread"')
+            main_thread = (after if named else before).partition("\nThread ")[0]
+            frames = (match for match in _PY_SPY_FRAME.finditer(main_thread) if not _is_c(match[2]))
+            found = next(frames, None)
+            return found[1].rpartition(".")[2] if found else None
+        case "kernel":
+            return None
+
+
+def _is_c(file: str) -> bool:
+    return file.endswith((".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs"))
+
+
+def standing(stacks: Sequence[ProcessStack]) -> str:
+    """Who stands where: "rank 0 in `_engine_run_backward`, rank 1 in `barrier`"; empty if nothing is known.
+
+    Ranks if there are any, each its first process; otherwise those that wait for no child of theirs.
+    """
+    places = {number: place for number, place in _places(stacks).items() if place}
+    processes = {stack.number: stack for stack in stacks if stack.number in places}
+    chosen = _ranks(processes.values()) or _leaves(processes.values())
+    if len(processes) == 1:
+        return f"in `{next(iter(places.values()))}`"
+    told = [f"{who(stack)} in `{places[stack.number]}`" for stack in chosen[:TOLD]]
+    more = [f"and {len(chosen) - TOLD} more"] if len(chosen) > TOLD else []
+    return ", ".join([*told, *more])
+
+
+def who(stack: ProcessStack) -> str:
+    return f"process {stack.number}" if stack.rank is None else f"rank {stack.rank}"
+
+
+def matching(pattern: str, stacks: Iterable[ProcessStack]) -> list[ProcessStack]:
+    """Those in whose text the regular expression is found."""
+    return [stack for stack in stacks if re.search(pattern, stack.text)]
+
+
+def _places(stacks: Iterable[ProcessStack]) -> dict[int, str | None]:
+    places: dict[int, str | None] = {}
+    for stack in stacks:
+        places[stack.number] = places.get(stack.number) or standing_at(stack)
+    return places
+
+
+def _ranks(processes: Iterable[ProcessStack]) -> list[ProcessStack]:
+    """One process each: those that a rank starts have its variables too, and come later."""
+    first: dict[int, ProcessStack] = {}
+    for stack in processes:
+        if stack.rank is not None:
+            first.setdefault(stack.rank, stack)
+    return [first[rank] for rank in sorted(first)]
+
+
+def _leaves(processes: Iterable[ProcessStack]) -> list[ProcessStack]:
+    told = [stack for stack in processes if stack.command != "multiprocessing.resource_tracker"]
+    parents = {stack.parent for stack in told}
+    return [stack for stack in told if stack.number not in parents]

@@ -1,0 +1,117 @@
+"""What was seen of a case with newer releases, over time: reports/watch/<case>.json. Pure data."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from gpu_casebook.document import Record
+from gpu_casebook.evidence import slug
+from gpu_casebook.records.stored import Stored
+
+
+class State(StrEnum):
+    """What the newest releases make of a case in an environment."""
+
+    STILL = "still-reproduces"
+    FIXED = "fixed-since"
+    OTHERWISE = "fails-otherwise"
+    CANNOT = "cannot-install"
+
+
+class Sighting(Record):
+    """One state, from the first time it was seen (`since`) to the last (`last`) with the same versions.
+
+    `versions` are those of the packages that the case pins, `moved` the ones of them that were let go to the newest.
+    `fix` says whether fixed.py gives its proof there; None where it was not run. `first_fixed` has the releases one of
+    which is the first without the failure, as far as a bisection told.
+    """
+
+    state: State
+    fix: bool | None = None
+    why: str
+    versions: dict[str, str] = Field(default_factory=dict)
+    moved: list[str] = Field(default_factory=list)
+    first_fixed: list[str] = Field(default_factory=list)
+    trials: int = 0
+    since: datetime
+    last: datetime
+    engine: str
+    digest: str
+    runner: str
+
+    def same_ground(self, versions: dict[str, str], digest: str) -> bool:
+        """Whether nothing came out, and nothing of the case changed, since this was seen."""
+        return self.versions == versions and self.digest == digest
+
+    def same_finding(self, other: "Sighting") -> bool:
+        return self.same_ground(other.versions, other.digest) and (self.state, self.fix) == (other.state, other.fix)
+
+    @property
+    def packages(self) -> str:
+        """What was let go, with the version it went to."""
+        return ", ".join(f"{name} {self.versions[name]}" for name in self.moved if name in self.versions)
+
+
+class Change(NamedTuple):
+    """From one state to another. An environment that was never looked at, or could not be, is no change."""
+
+    case: str
+    environment: str
+    before: Sighting
+    after: Sighting
+
+
+class Watched(Stored):
+    """All sightings of a case by environment, the oldest first."""
+
+    what = "a record of watching"
+    remedy = "remove it, or mend it"
+
+    schema_version: Literal[1] = 1
+    case: str
+    history: dict[str, list[Sighting]] = Field(default_factory=dict)
+
+    def latest(self, environment: str) -> Sighting | None:
+        return next(reversed(self.history.get(environment, [])), None)
+
+    def with_sighting(self, environment: str, seen: Sighting) -> "Watched":
+        """The same finding again makes the last sighting longer."""
+        known = self.history.get(environment, [])
+        if known and known[-1].same_finding(seen):
+            first_fixed = seen.first_fixed or known[-1].first_fixed
+            longer = seen.model_copy(update={"since": known[-1].since, "first_fixed": first_fixed})
+            known, seen = known[:-1], longer
+        return self.model_copy(update={"history": {**self.history, environment: [*known, seen]}})
+
+    def changes(self) -> Iterator[Change]:
+        """Every change of state, and every fix that began or ceased to hold."""
+        for environment, sightings in self.history.items():
+            for before, after in pairwise(sightings):
+                if changed(before, after):
+                    yield Change(self.case, environment, before, after)
+
+
+def changed(before: Sighting, after: Sighting) -> bool:
+    """Whether there is something to tell."""
+    fix = None not in {before.fix, after.fix} and before.fix != after.fix
+    return before.state is not after.state or fix
+
+
+def watched_path(reports: Path, case: str) -> Path:
+    return reports / "watch" / f"{slug(case)}.json"
+
+
+def known(reports: Path, case: str) -> Watched:
+    """What was seen of the case so far. Raises CasebookError."""
+    path = watched_path(reports, case)
+    return Watched.read(path) if path.is_file() else Watched(case=case)
+
+
+def all_watched(reports: Path) -> Sequence[Watched]:
+    """Every case's, by id. Raises CasebookError."""
+    return [Watched.read(path) for path in sorted((reports / "watch").glob("[!.]*.json"))]

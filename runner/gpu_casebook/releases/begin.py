@@ -1,0 +1,161 @@
+"""What is asked -> the record to begin with: which versions, and how many trials."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from packaging.utils import canonicalize_name
+
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import Variant
+from gpu_casebook.judging.rates import repro_needed
+from gpu_casebook.manifest.model import pin
+from gpu_casebook.packages.lock import same_version
+from gpu_casebook.records.bisection import Bisection, Question
+from gpu_casebook.releases.drive import Terms
+from gpu_casebook.releases.signature import Signature
+from gpu_casebook.releases.site import names
+from gpu_casebook.releases.versions import Listing, Release, Releases, nearest
+from gpu_casebook.revision import own_revision
+from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.record import digest
+from gpu_casebook.trial import EngineName
+
+MEASURED = 20
+"""The most trials that measure the rate, where the case does not say how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """The options of the command line; `good` or `fixed_in` is given, not both."""
+
+    package: str
+    bad: str
+    good: str | None = None
+    fixed_in: str | None = None
+    variant: Variant = Variant.REPRO
+    others: Sequence[str] = ()
+    expect_message: str | None = None
+    good_message: str | None = None
+    trials: int | None = None
+    alpha: float | None = None
+    pre: bool = False
+    zygote: bool = False
+
+
+def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
+    """Raises UsageError for a package that the environment does not pin, or for ends that can't be."""
+    case = plan.case
+    package, there = canonicalize_name(ask.package), names(case.requirements(plan.environment, ask.variant))
+    if package not in there:
+        where = f"environment {plan.environment} of {case.id} does not pin it"
+        raise UsageError(f"--package {ask.package}: {where}{nearest(package, there)}")
+    good = ask.good or ask.fixed_in
+    if not good or (ask.good and ask.fixed_in):
+        raise UsageError("name one other end: --good VERSION, older than --bad, or --fixed-in VERSION, newer than it")
+    return Question(
+        others=_others(ask, package, there),
+        case=case.id,
+        package=package,
+        environment=plan.environment,
+        variant=ask.variant,
+        good=good,
+        bad=ask.bad,
+        expect_message=ask.expect_message,
+        good_message=ask.good_message,
+        trials=ask.trials,
+        alpha=ask.alpha or case.manifest.alpha,
+        engine=engine.value,
+        digest=digest(case),
+    )
+
+
+def _others(ask: Ask, package: str, there: Sequence[str]) -> dict[str, str]:
+    """Other packages and the versions they are held at."""
+    held = {}
+    for text in ask.others:
+        try:
+            name, version = pin(text).split("==")
+        except ValueError as error:
+            raise UsageError(f"--with {text}: {error}") from None
+        if name == package or name not in there:
+            raise UsageError(
+                f"--with {text}: name another package that the case pins{nearest(name, {*there} - {package})}"
+            )
+        held[name] = version
+    return held
+
+
+def record(asked: Question, ask: Ask, plan: Plan, seen: Signature, listing: Listing) -> Bisection:
+    """A new one. Raises UsageError for ends that do not exist, were yanked, or are the wrong way round."""
+    releases = listing(asked.package)
+    low, high = _ends(asked, ask, releases, plan.spec.python)
+    good, bad = (low, high) if ask.good else (high, low)
+    found = releases.between(low, high)
+    pre = ask.pre or low.version.is_prerelease or high.version.is_prerelease
+    barred = {str(each.version): each.barred(plan.spec.python, pre=pre) for each in found}
+    return Bisection(
+        question=asked.model_copy(update={"good": str(good.version), "bad": str(bad.version)}),
+        versions=[str(low.version), *(version for version, why in barred.items() if not why), str(high.version)],
+        passed_over={version: why for version, why in barred.items() if why},
+        signature=seen.lines,
+        started=datetime.now(UTC),
+        command=command(asked, ask),
+        runner=own_revision(),
+    )
+
+
+def _ends(asked: Question, ask: Ask, releases: Releases, python: str) -> tuple[Release, Release]:
+    """The older end and the newer one."""
+    ends = (asked.good, asked.bad) if ask.good else (asked.bad, asked.good)
+    low, high = (_end(releases, each, python) for each in ends)
+    if low.version == high.version:
+        raise UsageError(f"nothing is between {low.version} and itself; name two releases of {asked.package}")
+    if low.version > high.version:
+        raise UsageError(_wrong_way(ask, low, high))
+    return low, high
+
+
+def _end(releases: Releases, text: str, python: str) -> Release:
+    found = releases.find(text)
+    if why := found.unfit(python):
+        raise UsageError(f"{releases.package} {text} can't be installed here: {why}")
+    return found
+
+
+def _wrong_way(ask: Ask, low: Release, high: Release) -> str:
+    if ask.good:
+        mended = f"to look for the release that mended it, write --bad {high.version} --fixed-in {low.version}"
+        return f"--good {low.version} is newer than --bad {high.version}; {mended}"
+    brought = f"to look for the release that brought it, write --good {high.version} --bad {low.version}"
+    return f"--fixed-in {high.version} is older than --bad {low.version}; {brought}"
+
+
+def terms(plan: Plan, trials: int | None) -> Terms:
+    """How many trials this case wants: those it declares, or as many as show an unknown rate well enough."""
+    manifest, asked = plan.case.manifest, plan.terms
+    most = manifest.trials if asked.rate else max(manifest.trials, MEASURED)
+    return Terms(refute=repro_needed(asked), most=trials or most, exact=trials is not None, limit=manifest.clean_trials)
+
+
+def same(one: Question, other: Question) -> bool:
+    """Whether steps of one are steps of the other: versions may be written in several ways."""
+    ends = {"good": one.good, "bad": one.bad}
+    pairs = [(one.good, other.good), (one.bad, other.bad)]
+    return other.model_copy(update=ends) == one and all(same_version(*pair) for pair in pairs)
+
+
+def command(asked: Question, ask: Ask) -> str:
+    """The command that does the same again."""
+    good = "--good" if ask.good else "--fixed-in"
+    words = ["nox", "-s", "bisect", "--", asked.case, "--package", asked.package]
+    words += [good, asked.good, "--bad", asked.bad] if ask.good else ["--bad", asked.bad, good, asked.good]
+    words += ["--environment", asked.environment, "--engine", asked.engine]
+    given: dict[str, object] = {"--expect-message": asked.expect_message, "--good-message": asked.good_message}
+    given |= {"--trials": asked.trials, "--alpha": ask.alpha}
+    words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    words += [word for name, version in asked.others.items() for word in ("--with", f"{name}=={version}")]
+    words += ["--variant", asked.variant.value] if asked.variant is not Variant.REPRO else []
+    words += ["--pre"] * ask.pre + ["--zygote"] * ask.zygote
+    return shlex.join(words)

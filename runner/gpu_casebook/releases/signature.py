@@ -1,0 +1,140 @@
+"""What one trial of a version says about the failure. Pure."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import Observation, Outcome, Variant
+from gpu_casebook.judging.expectation import ending, failed, judge, lines, observe, telling_line
+from gpu_casebook.judging.headline import FIGURES_TOLD, number
+from gpu_casebook.manifest.case import Case, Expectation
+from gpu_casebook.text import one_line
+from gpu_casebook.trial import TrialResult
+
+
+class Sign(StrEnum):
+    SHOWS = "shows"
+    QUIET = "quiet"
+    OTHER = "other"
+    SPOILED = "spoiled"
+
+
+class Look(NamedTuple):
+    """What one trial says, and how it ended, on one line."""
+
+    sign: Sign
+    told: str
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The failure that is looked for: a trial that does what any of `shows` asks has it.
+
+    `known` are failures that are not the one looked for, and no accident either: the same error in another wording.
+    `proof` is what a trial without the failure must do, where it must do something.
+    """
+
+    shows: tuple[Expectation, ...]
+    known: tuple[Expectation, ...] = ()
+    proof: Expectation | None = None
+    telling: tuple[str, ...] = ()
+    """The figures that tell repro from fixed: what is told of a trial that ran to its end."""
+
+    @property
+    def lines(self) -> list[str]:
+        """What shows the failure, readable."""
+        return list(dict.fromkeys(line for each in self.shows for line in lines(each)))
+
+    def read(self, result: TrialResult) -> Look:
+        """A trial shows the failure, keeps quiet, or fails in another way, unless the machine spoiled it."""
+        seen = observe(result)
+        if shown := self._matching(self.shows, result):
+            return Look(Sign.SHOWS, self._told(seen, shown))
+        if spoiled := judge(self.shows[0], result).infra:
+            return Look(Sign.SPOILED, spoiled)
+        if known := self._matching(self.known, result):
+            return Look(Sign.QUIET, self._told(seen, known))
+        if failed(seen):
+            return Look(Sign.OTHER, self._told(seen))
+        missing = next(self._unproven(result, seen), None)
+        return Look(Sign.OTHER, missing) if missing else Look(Sign.QUIET, self._told(seen))
+
+    @staticmethod
+    def _matching(expected: tuple[Expectation, ...], result: TrialResult) -> Expectation | None:
+        return next((each for each in expected if judge(each, result).outcome is Outcome.AS_EXPECTED), None)
+
+    def _told(self, seen: Observation, matched: Expectation | None = None) -> str:
+        """How it ended; where a declared message was found, with the line that has it."""
+        if matched and matched.message and seen.exception:
+            texts = [seen.message or "", *reversed(seen.causes)]
+            if line := next((line for line in "\n".join(texts).splitlines() if re.search(matched.message, line)), None):
+                return one_line(f"{seen.exception}: {line.removeprefix(f'{seen.exception}: ')}")
+        if seen.exception and seen.causes and not re.search(r"\w", telling_line(seen.message or "")):
+            return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")
+        if failed(seen):
+            return ending(seen)
+        names = [name for name in self.telling or seen.figures if name in seen.figures]
+        return ", ".join(["ran to its end", *(f"{name}={number(seen.figures[name])}" for name in names[:FIGURES_TOLD])])
+
+    def _unproven(self, result: TrialResult, seen: Observation) -> Iterator[str]:
+        """Why a trial that ran to its end does not show that the failure is not there."""
+        if self.proof:
+            yield from judge(self.proof, result).mismatches
+        passing = [each for each in self.shows if not _must_fail(each)]
+        for name in dict.fromkeys(name for each in passing for name in each.figures):
+            if name not in seen.figures:
+                yield f"ran to its end, but did not print {name}"
+
+
+def signature(
+    case: Case,
+    environment: str,
+    variant: Variant,
+    *,
+    expect_message: str | None = None,
+    good_message: str | None = None,
+) -> Signature:
+    """What the case declares of repro in this environment, in any wording that it declares in any environment.
+
+    With `expect_message` only that wording shows the failure, and the declared ones that differ from it do not, nor
+    does `good_message`. Raises UsageError where single trials can't tell, or the message is no regular expression.
+    """
+    declared = case.expectation(environment, Variant.REPRO)
+    _tellable(case, declared)
+    messages = [case.expectation(name, Variant.REPRO).message for name in case.manifest.environments]
+    others = [_worded(declared, each) for each in dict.fromkeys(messages) if each and each != declared.message]
+    wordings = (declared, *others)
+    fixed = case.expectation(environment, Variant.FIXED)
+    telling = tuple(name for name, bound in declared.figures.items() if fixed.figures.get(name) != bound)
+    proof = fixed if variant is Variant.FIXED else None
+    good = (_worded(declared, good_message, "--good-message"),) if good_message else ()
+    if expect_message is None:
+        return Signature(wordings, good, proof, telling)
+    shows = (_worded(declared, expect_message, "--expect-message"),)
+    return Signature(shows, (*wordings, *good), proof, telling)
+
+
+def _worded(declared: Expectation, message: str, option: str = "") -> Expectation:
+    try:
+        return declared.overridden_by(Expectation(message=message))
+    except ValidationError as error:
+        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{option} {message}: {why}") from None
+
+
+def _tellable(case: Case, declared: Expectation) -> None:
+    if declared.differs:
+        names = ", ".join(declared.differs)
+        raise UsageError(f"{case.id} shows in {names} differing between runs, and a bisection judges single ones")
+    alone = not (_must_fail(declared) or declared.figures or declared.message or declared.growth)
+    if declared.sanitizer and alone:
+        raise UsageError(f"{case.id} shows under compute-sanitizer only, and a bisection runs without it")
+
+
+def _must_fail(expected: Expectation) -> bool:
+    return bool(expected.exception or expected.signal or expected.cuda_error or expected.hang or expected.exit_status)

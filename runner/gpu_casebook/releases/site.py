@@ -1,0 +1,235 @@
+"""Where a version is tried: an environment of its own, locked and made for it, and taken away afterwards."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from filelock import FileLock, Timeout
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from platformdirs import user_cache_path
+
+from gpu_casebook.console import Console
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.guard import guarded
+from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.errors import BuildError, UsageError
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.packages.lock import read_lock
+from gpu_casebook.packages.resolve import scratch_lock, unreachable
+from gpu_casebook.redact import redact
+from gpu_casebook.releases.signature import Look, Sign, Signature
+from gpu_casebook.run.pipeline import INFRA_RETRIES
+from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.record import payload
+from gpu_casebook.text import one_line
+from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest
+
+WORDS = 500
+"""Characters of what uv said that are kept."""
+
+_LOG = re.compile(r"\(the whole log: [^)\n]*\)|full log: \S+")
+_ADDRESS = re.compile(r"(?:https?|file)://[^\s`'\"]*?([^\s/`'\"?#()]*)(?:[?#][^\s`'\"]*)?(?=[\s`'\")]|$)")
+
+Changes = Mapping[str, str | None]
+"""Canonical names of packages, and the version that replaces the pinned one; None for the newest."""
+
+
+class Unusable(Exception):  # noqa: N818 it is no error: a search passes over such a version
+    """These packages can't be resolved or installed together."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An environment that is ready. `versions` has what was locked, by canonical name."""
+
+    lock: str
+    versions: Mapping[str, str]
+    look: Callable[[], Look]
+
+
+class Site(Protocol):
+    """Where versions are tried."""
+
+    def at(self, changes: Changes, note: Note) -> AbstractContextManager[Place]:
+        """An environment with these packages replaced. Raises Unusable."""
+
+
+def names(requirements: Sequence[str]) -> list[str]:
+    """The packages that are named, in canonical form."""
+    return [canonicalize_name(Requirement(each).name) for each in requirements]
+
+
+def changed(requirements: Sequence[str], changes: Changes) -> list[str]:
+    """The requirements with some packages at other versions, or at none in particular."""
+    return [_changed(Requirement(each), each, changes) for each in requirements]
+
+
+def _changed(parsed: Requirement, text: str, changes: Changes) -> str:
+    name = canonicalize_name(parsed.name)
+    if name not in changes:
+        return text
+    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    version = changes[name]
+    return f"{name}{extras}=={version}" if version else f"{name}{extras}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSite:
+    """Trials of one variant of a case by an engine."""
+
+    plan: Plan
+    variant: Variant
+    engine: Engine
+    signature: Signature
+    discard: Callable[[Prepared], None] = field(default=lambda _prepared: None)
+
+    @contextmanager
+    def at(self, changes: Changes, note: Note) -> Iterator[Place]:
+        """Raises Unusable, or BuildError where the package index can't be reached."""
+        lock = self._lock(changes, note)
+        prepared = self._prepared(Recipe(image=self.plan.spec.image, lock=lock, python=self.plan.spec.python), note)
+        request = self.plan.request(self.variant, payload(self.plan.case.directory))
+        try:
+            key = hashlib.sha256(lock.encode()).hexdigest()
+            with self._gpus(note):
+                yield Place(key, _versions(lock), lambda: self._look(prepared, request))
+        finally:
+            self.discard(prepared)
+
+    def _gpus(self, note: Note) -> AbstractContextManager[None]:
+        """Held while trials run, and not while something is being installed."""
+        plan = self.plan
+        if plan.gpus and self.engine.local:
+            return hardware.lock_gpus(plan.gpus, note, shared=plan.spec.share_gpu)
+        return nullcontext()
+
+    def resolved(self, changes: Changes, note: Note) -> Mapping[str, str]:
+        """The versions that these changes come to, with nothing installed. Raises as `at`."""
+        return _versions(self._lock(changes, note))
+
+    def _lock(self, changes: Changes, note: Note) -> str:
+        note("resolving")
+        case, spec = self.plan.case, self.plan.spec
+        requirements = changed(case.requirements(self.plan.environment, self.variant), changes)
+        path = case.lock_path(self.plan.environment, self.variant)
+        kept = path.is_file() and None not in changes.values()  # a lock's pins would hold back what is to be newest
+        previous = path.read_text(encoding="utf-8") if kept else ""
+        with _usable():
+            return scratch_lock(requirements, spec.python, previous, anywhere=self.engine.name is EngineName.VENV)
+
+    def _prepared(self, recipe: Recipe, note: Note) -> Prepared:
+        with _usable():
+            return self.engine.prepare(recipe, note)
+
+    def _look(self, prepared: Prepared, request: TrialRequest) -> Look:
+        """One trial, and again while the machine is to blame, a bounded number of times."""
+        look = Look(Sign.SPOILED, "")
+        for _ in range(1 + INFRA_RETRIES):
+            look = self.signature.read(self.engine.run(prepared, request))
+            if look.sign is not Sign.SPOILED:
+                break
+        return look
+
+
+def _versions(lock: str) -> Mapping[str, str]:
+    return {pin.name: pin.version for pin in read_lock(lock).pins}
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """What the package index has for these versions is their matter; that it can't be reached is not."""
+    try:
+        yield
+    except BuildError as error:
+        if unreachable(str(error)):
+            raise
+        raise Unusable(presentable(str(error))) from None
+
+
+def presentable(words: str) -> str:
+    """What uv or a build said, on one line for a record: without addresses, the log's place, or a person's name."""
+    told = _LOG.sub("", words)
+    return one_line(redact(_ADDRESS.sub(lambda address: address[1] or "an address", told)).text, WORDS)
+
+
+@contextmanager
+def site(plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console) -> Iterator[EngineSite]:
+    """A site on this engine. Raises UsageError while another process tries versions of the same case."""
+    with (
+        _passing(engine, plan.case) as (apart, discard),
+        guarded(apart, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard,
+    ):
+        yield EngineSite(plan=plan, variant=variant, engine=guard, signature=signature, discard=discard)
+
+
+# Environments that are made to be thrown away
+
+
+def _steps() -> Path:
+    return user_cache_path("casebook") / "steps"
+
+
+@contextmanager
+def _passing(engine: Engine, case: Case) -> Iterator[tuple[Engine, Callable[[Prepared], None]]]:
+    """The engine with a place of its own for virtual environments, which is gone afterwards; and what removes one."""
+    home = _steps() / case.id
+    home.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(home.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UsageError(f"another process tries versions of {case.id} just now; wait for it, or end it") from None
+    apart = VenvEngine(cache=home) if isinstance(engine, VenvEngine) else None
+    try:
+        with apart or nullcontext():
+            yield apart or engine, lambda made: _remove(made, home)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        lock.release()
+
+
+def _remove(made: Prepared, home: Path) -> None:
+    """An image stays, for `images --remove-unused`."""
+    environment = Path(made.python).parents[1]
+    if environment.is_relative_to(home):
+        shutil.rmtree(environment, ignore_errors=True)
+
+
+def sweep() -> list[str]:
+    """Remove what killed searches left; one line for each thing removed."""
+    removed = []
+    for home in _abandoned():
+        shutil.rmtree(home, ignore_errors=True)
+        removed.append(_line(home))
+    return removed
+
+
+def left() -> list[str]:
+    """What `sweep` would remove."""
+    return [_line(home) for home in _abandoned()]
+
+
+def _line(home: Path) -> str:
+    return f"environments of tried versions: {home}"
+
+
+def _abandoned() -> Iterator[Path]:
+    """Nobody else takes such a place up while its turn lasts."""
+    for home in sorted(path for path in _steps().glob("*") if path.is_dir()):
+        lock = FileLock(home.with_suffix(".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        try:
+            yield home
+        finally:
+            lock.release()

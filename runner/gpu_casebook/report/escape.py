@@ -1,0 +1,87 @@
+"""Text of any origin as GitHub Markdown that shows it and nothing else. Pure.
+
+What a trial prints ends up in pages and is pasted into issues: it must not close a fence, break a table, become HTML,
+call a person by @name or link an issue by #number. Everything here returns `Markdown`; the templates' environment
+passes any other string through `prose`, so that forgetting to escape is not possible.
+"""
+
+import re
+from collections.abc import Iterable
+
+from gpu_casebook.text import one_line, plain
+
+LINE_LIMIT = 400
+
+_SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\s)#(?=#*$)")
+_AT_START = re.compile(r"^(?:(?=[>#+=-])|(\d+)(?=[.)](?:\s|$)))")
+_CALL = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=\bGH-)(?=\d)|(?<=www)(?=\.)|(?<=:)(?=//)", re.IGNORECASE)
+"""Where a zero-width space keeps GitHub from making a mention, a reference or a link."""
+
+_NAME = re.compile(r"(?<!`)`([A-Za-z0-9_.]+)`(?!`)")
+
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,;=/+()-]")
+
+
+class Markdown(str):
+    """Markdown already: `prose` leaves it alone."""
+
+    __slots__ = ()
+
+
+def prose(text: str, limit: int = LINE_LIMIT) -> Markdown:
+    """One line of running text, good in a table's cell too."""
+    if isinstance(text, Markdown):
+        return text
+    line = _SPECIAL.sub(r"\\\g<0>", one_line(text, limit))
+    line = _AT_START.sub(lambda match: f"{match[0]}\\", line)
+    return Markdown(_CALL.sub("&#8203;", line))
+
+
+def with_names(text: str) -> Markdown:
+    """`prose`, in which names between backticks are code: for what the runner itself says of functions."""
+    parts = _NAME.split(text)
+    return Markdown("".join(code(part) if at % 2 else _piece(part) for at, part in enumerate(parts)))
+
+
+def _piece(text: str) -> Markdown:
+    """`prose` is for whole lines: the space at the ends of a piece stays."""
+    before, after = text[:1] == " ", len(text) > 1 and text[-1:] == " "
+    return Markdown(f"{' ' * before}{prose(text)}{' ' * after}")
+
+
+def code(text: str, limit: int = LINE_LIMIT) -> Markdown:
+    """One line of code, good in a table's cell too."""
+    line = one_line(text, limit)
+    if not line:
+        return Markdown("")
+    if "`" in line or "|" in line:  # a backslash before a pipe means one thing in a cell and another outside
+        return Markdown(f"<code>{_NOT_PLAIN.sub(_reference, line)}</code>")
+    return Markdown(f"`{line}`")
+
+
+def _reference(character: re.Match[str]) -> str:
+    unlinked = "&#8203;" if character[0] == "@" else ""  # what looks like an address becomes a link even so
+    return f"&#{ord(character[0])};{unlinked}"
+
+
+def codes(texts: Iterable[str]) -> Markdown:
+    return Markdown(", ".join(map(code, texts)))
+
+
+def listed(texts: Iterable[str]) -> Markdown:
+    return Markdown("; ".join(map(prose, texts)))
+
+
+def fence(text: str, language: str = "text") -> Markdown:
+    """A block of literal lines: its fence is longer than any run of backticks inside."""
+    body = plain(text).strip("\n")
+    longest = max(map(len, re.findall(r"`+", body)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return Markdown(f"{ticks}{language}\n{body}\n{ticks}")
+
+
+def link(text: str, url: str) -> Markdown:
+    """A link to a web page; only the text where the address is no web page's."""
+    if not re.fullmatch(r"https?://[^\s<>()`\\]+", url):
+        return prose(text)
+    return Markdown(f"[{prose(text)}]({url.replace('|', '%7C')})")

@@ -1,0 +1,69 @@
+"""Evidence on disk -> pages on disk. The only part of the reports that touches files."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.files import write_whole
+from gpu_casebook.records.bisection import finished
+from gpu_casebook.records.watched import all_watched
+from gpu_casebook.report.index import index
+from gpu_casebook.report.markdown import case_page
+from gpu_casebook.report.words import page_name
+
+INDEX = "README.md"
+
+
+def publish(reports: Path, run: Evidence) -> Path:
+    """Write the evidence of a run, then its case's page, which is returned, and the index.
+
+    Raises CasebookError where older evidence can't be read; the new evidence is safe by then.
+    """
+    run.write(evidence_path(reports, run))
+    page, _ = render(reports, [run.case.id])
+    return page
+
+
+def render_all(reports: Path) -> list[Path]:
+    """Write every page and the index again from the evidence, with nothing run.
+
+    Raises CasebookError where evidence can't be read; then no page is written.
+    """
+    from gpu_casebook.report.bisection import page  # noqa: PLC0415 which this package's templates render
+
+    pages = {path.with_suffix(".md"): page(found) for path, found in finished(reports).items()}
+    rendered = render(reports, None)
+    return [*(write_whole(path, text) for path, text in pages.items()), *rendered]
+
+
+def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
+    """Write the pages of these cases, of all where that is None, and the index last. Raises as `render_all`.
+
+    One process at a time does that, and it holds one case's evidence at a time.
+    """
+    with _alone(reports):
+        rows, paths = list[Evidence](), defaultdict[str, list[Path]](list)
+        for path in sorted(reports.glob("evidence/*/[!.]*.json")):
+            rows.append(_without_trials(load(path)))
+            paths[rows[-1].case.id].append(path)
+        wanted = [case for case in sorted(paths) if cases is None or case in cases]
+        written = [write_whole(reports / page_name(case), case_page(list(map(load, paths[case])))) for case in wanted]
+        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports)))]
+
+
+def _without_trials(run: Evidence) -> Evidence:
+    """All that the index shows: a corpus of a thousand cases has gigabytes of output."""
+    return run.model_copy(update={"trials": [], "sanitized": [], "probes": []})
+
+
+@contextmanager
+def _alone(reports: Path) -> Iterator[None]:
+    """Two runs that end at once would write the index of one over that of the other."""
+    directory = reports / "runs"
+    directory.mkdir(parents=True, exist_ok=True)
+    with FileLock(directory / ".pages.lock"):
+        yield

@@ -1,0 +1,197 @@
+"""What was declared of a variant, next to what its trials showed. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
+from gpu_casebook.judging.expectation import ending, telling_line
+from gpu_casebook.judging.headline import digests, spread
+from gpu_casebook.reading.sanitizer import EXECUTABLE
+from gpu_casebook.report.escape import Markdown, code, prose, with_names
+from gpu_casebook.report.instruments import seen_in
+from gpu_casebook.report.standing import Stand, stands
+from gpu_casebook.report.words import interval, share
+from gpu_casebook.text import tail
+
+FIGURES_SHOWN = 20
+TAIL_LINES = 30
+TAIL_WIDTH = 240
+NOTHING = Markdown("-")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One aspect: what was declared of it (None if nothing was), and what was seen."""
+
+    aspect: Markdown
+    declared: Markdown | None
+    seen: Markdown
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One variant in one run. `sample` is the trial whose output is shown, `stdout` and `stderr` its last lines.
+
+    `stands` are where the sample's processes stood, if anybody looked.
+    """
+
+    variant: Variant
+    rate: Rate
+    rows: Sequence[Row]
+    durations: Sequence[float]
+    sample: Trial | None
+    stdout: str
+    stderr: str
+    stands: Sequence[Stand] = ()
+    counts: str = "as declared"
+    """What the k of the rate are."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.variant}: {self.counts} in {self.rate.k} of {self.rate.n} runs" if self.rate.n else self.variant
+
+
+def sighting(run: Evidence, variant: Variant) -> Sighting:
+    trials = run.trials_of(variant)
+    counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
+    sample, signature = _sample(trials), run.case.signature.get(variant, [])
+    rate = run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0)
+    differs = variant is Variant.REPRO and run.demand is not None and run.demand.differs
+    return Sighting(
+        variant=variant,
+        rate=rate,
+        counts="unlike the commonest output" if differs else "as declared",
+        rows=[*_rows(_uninstrumented(signature), counted, rate), *_sanitizer_rows(signature, run, variant)],
+        durations=[trial.duration_s for trial in counted],
+        sample=sample,
+        stdout=tail(sample.stdout, TAIL_LINES, TAIL_WIDTH) if sample else "",
+        stderr=tail(sample.stderr, TAIL_LINES, TAIL_WIDTH) if sample else "",
+        stands=stands(sample),
+    )
+
+
+def _sample(trials: Sequence[Trial]) -> Trial | None:
+    """A trial that went otherwise says more than one that did not, and both more than one the machine spoiled."""
+    telling = [Outcome.OTHERWISE, Outcome.AS_EXPECTED, Outcome.INFRA]
+    return min(trials, key=lambda trial: telling.index(trial.outcome), default=None)
+
+
+def _rows(signature: Sequence[str], counted: Sequence[Trial], rate: Rate) -> Iterator[Row]:
+    declared = {aspect: value for aspect, _, value in (line.partition(": ") for line in signature)}
+    for aspect, value in declared.items():
+        if seen := _over_trials(aspect, counted, rate):
+            yield Row(seen.label, code(value), seen.text)
+            continue
+        figure = aspect.removeprefix("figure ")
+        look = _LOOKS.get(aspect) or _figure(figure)
+        label = prose(aspect) if aspect in _LOOKS else code(figure)
+        yield Row(label, code(value), _together([look(trial, value) for trial in counted]))
+    printed = dict.fromkeys(name for trial in counted for name in trial.observation.figures)
+    others = [name for name in printed if f"figure {name}" not in declared]
+    for name in others[:FIGURES_SHOWN]:
+        yield Row(code(name), None, _together([_figure(name)(trial, "") for trial in counted]))
+
+
+class _Seen(NamedTuple):
+    label: Markdown
+    text: Markdown
+
+
+def _over_trials(aspect: str, counted: Sequence[Trial], rate: Rate) -> _Seen | None:
+    """What is seen over all trials; None for an aspect of each single one."""
+    kind, _, name = aspect.partition(" ")
+    if aspect == "rate":
+        return _Seen(prose(aspect), prose(f"{share(rate)}, {interval(rate)}" if rate.n else "none"))
+    if kind == "digest":
+        values = len(digests(counted, name))
+        told = f"{values} value{'s' * (values != 1)} in {len(counted)} run{'s' * (len(counted) != 1)}"
+        return _Seen(code(name), prose(told))
+    if kind == "growth":
+        grown = [trial.growth for trial in counted if trial.growth is not None]
+        told = f"{spread(grown)} per step" if grown else "too few steps"
+        return _Seen(Markdown(f"growth of {code(name)}"), prose(told))
+    return None
+
+
+def _uninstrumented(signature: Sequence[str]) -> list[str]:
+    return [line for line in signature if not line.startswith(f"{EXECUTABLE}: ")]
+
+
+def _sanitizer_rows(signature: Sequence[str], run: Evidence, variant: Variant) -> Iterator[Row]:
+    """What the tool must find is seen in trials of its own."""
+    own = [trial for trial in run.sanitized if trial.variant is variant]
+    for line in set(signature) - set(_uninstrumented(signature)):
+        seen = [prose(seen_in(trial.sanitizer)) for trial in own if trial.sanitizer]
+        yield Row(prose(EXECUTABLE), prose(line.partition(": ")[2]), _together(seen))
+
+
+def _together(seen: Sequence[Markdown]) -> Markdown:
+    """Each different thing once, the most frequent first, with how often where they differ."""
+    count = Counter(seen).most_common()
+    if len(count) == 1:
+        return count[0][0]
+    return Markdown("; ".join(f"{what} ({times} of {len(seen)})" for what, times in count)) or NOTHING
+
+
+def _exit(trial: Trial, _declared: str) -> Markdown:
+    seen = trial.observation
+    if seen.timed_out or seen.out_of_memory:
+        return prose("ended at the time limit" if seen.timed_out else "ended at the memory limit")
+    return code(seen.signal or str(seen.exit_status))
+
+
+def _exception(trial: Trial, _declared: str) -> Markdown:
+    return code(trial.observation.exception or "") or NOTHING
+
+
+def _cuda_error(trial: Trial, _declared: str) -> Markdown:
+    return code(trial.observation.cuda_error or "") or NOTHING
+
+
+def _hang(trial: Trial, _declared: str) -> Markdown:
+    return with_names(ending(trial.observation))
+
+
+def _message(trial: Trial, declared: str) -> Markdown:
+    """The line that matches; without one, the line that says most."""
+    return code(_matching_line(trial, declared) or telling_line(trial.observation.message or "")) or NOTHING
+
+
+def _matching_line(trial: Trial, pattern: str) -> str | None:
+    seen = trial.observation
+    texts = [seen.message, *reversed(seen.causes)] if seen.exception else [trial.stdout, trial.stderr]
+    for text in filter(None, texts):
+        match = _search(pattern, text)
+        if match:
+            return text[text.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]
+    return None
+
+
+def _search(pattern: str, text: str) -> re.Match[str] | None:
+    try:
+        return re.search(pattern, text)
+    except re.error:  # old evidence, of a Python that took it
+        return None
+
+
+def _figure(name: str) -> Callable[[Trial, str], Markdown]:
+    def look(trial: Trial, _declared: str) -> Markdown:
+        seen: Observation = trial.observation
+        if name in seen.contradicted:
+            return prose("contradicts itself")
+        return code(f"{seen.figures[name]:.4g}") if name in seen.figures else NOTHING
+
+    return look
+
+
+_LOOKS: dict[str, Callable[[Trial, str], Markdown]] = {
+    "exit status": _exit,
+    "signal": _exit,
+    "exception": _exception,
+    "message": _message,
+    "CUDA error": _cuda_error,
+    "hang": _hang,
+}

@@ -1,0 +1,51 @@
+"""Which runner this is: its version, the git revision in a checkout, and what its verdicts mean."""
+
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from gpu_casebook import __version__
+
+PACKED = "REVISION"
+
+SEMANTICS = 2
+"""The version of what a verdict means: evidence made under another one is not reused.
+
+A constant, and not a digest of the code: most changes to the code that judges trials change no verdict (words, speed,
+one more kind of failure told apart), and all evidence on all GPUs would have to be made again for each. Who changes
+that code decides, and can't forget to: tests/corpus/test_reuse.py fails until the change is looked at. Raise it where
+a trial of old could get another outcome today, or a case another verdict.
+"""
+
+
+CHECKOUT = Path(__file__).parents[2]
+"""The directory that holds runner/, where this package is imported from a checkout or a bundle."""
+
+
+@cache
+def own_revision() -> str:
+    """`describe` of this package as it was when the process first asked, whatever becomes of the files."""
+    return describe(CHECKOUT)
+
+
+def describe(checkout: Path) -> str:
+    """Such as "0.1.0 (1a2b3c4d5e6f)", with "+changes" where the runner differs from that; elsewhere "0.1.0".
+
+    A bundle's runner has in a file what it was packed from, whichever checkout the bundle lies in.
+    """
+    packed = checkout / "runner" / PACKED
+    if packed.is_file():
+        return packed.read_text(encoding="utf-8").strip()
+    revision = _git(checkout, "rev-parse", "--short=12", "HEAD")
+    if not revision:
+        return __version__
+    changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "runner")
+    return f"{__version__} ({revision}{'+changes' if changed else ''})"
+
+
+def _git(checkout: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,189 @@
+"""The pipeline: case -> environment -> engine -> trials -> verdict -> evidence."""
+
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpu_casebook.console import Console
+from gpu_casebook.devices import hardware, kernel_log
+from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.guard import Guard, guarded
+from gpu_casebook.errors import EngineError
+from gpu_casebook.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
+from gpu_casebook.guest import attest
+from gpu_casebook.judging import schedule
+from gpu_casebook.judging.expectation import judge, observe
+from gpu_casebook.judging.growth import growth
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.run.attestation import attestation, drift
+from gpu_casebook.run.instruments import Instruments
+from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan, recipe
+from gpu_casebook.run.record import Place, Record, evidence, payload
+from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
+
+INFRA_RETRIES = 2
+"""How often one trial is tried again when the machine, not the case, was to blame."""
+
+_ATTEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
+
+
+def run_case(case: Case, options: Options, engine: Engine, console: Console) -> Evidence | Skipped:
+    """Run one case in one environment. Nothing is written; see `gpu_casebook.report` for that."""
+    plan = make_plan(case, options, engine)
+    if isinstance(plan, Skipped):
+        return plan
+    looked_after = guarded(engine, plan.gpus, console.say, shared=plan.spec.share_gpu)
+    with kernel_log.watch(plan.gpus if engine.local else ()) as faults, looked_after as guard:
+        return _Run(plan, guard, console, faults).evidence()
+
+
+def prepare_case(case: Case, options: Options, engine: Engine, console: Console) -> Skipped | None:
+    """Have what `run_case` would run the case in ready, and no more; or why it would not be run."""
+    plan = make_plan(case, options, engine)
+    if isinstance(plan, Skipped):
+        return plan
+    _prepare(plan, engine, console)
+    return None
+
+
+def _recipes(plan: Plan) -> dict[Variant, Recipe]:
+    """One for both variants, unless a release case gives each its own lock."""
+    return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
+
+
+def _prepare(plan: Plan, engine: Engine | Guard, console: Console) -> dict[Recipe, Prepared]:
+    environments = {}
+    for wanted in dict.fromkeys(_recipes(plan).values()):
+        with console.step(f"preparing {wanted.use_image or wanted.image}") as note:
+            environments[wanted] = engine.prepare(wanted, note)
+    return environments
+
+
+@dataclass(frozen=True)
+class _Run:
+    plan: Plan
+    engine: Guard
+    console: Console
+    faults: kernel_log.Faults
+
+    def evidence(self) -> Evidence | Skipped:
+        plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
+        self.console.say(f"{plan.case.id} in environment {plan.environment} ({self.engine.version})")
+        # before the GPUs are held: building one takes minutes, and no GPU
+        environments = _prepare(plan, self.engine, self.console)
+        with self._device_locks():
+            places = self._places(environments)
+            prepared = time.monotonic()
+            reason = plan.wanting(places[Variant.REPRO].attestation)
+            if reason:
+                return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
+            trials = self._trials(places)
+            instruments = Instruments(plan, self.engine, self.console, places)
+            sanitized = instruments.sanitized()
+            probes = instruments.probes(trials, sanitized)
+        ended = time.monotonic()
+        durations = Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun)
+        record = Record(
+            plan=plan,
+            places=places,
+            trials=trials,
+            sanitized=sanitized,
+            probes=probes,
+            started=started,
+            durations=durations,
+        )
+        return evidence(record, self.engine)
+
+    def _device_locks(self) -> AbstractContextManager[None]:
+        if self.plan.gpus and self.engine.local:
+            return hardware.lock_gpus(self.plan.gpus, self.console.say, shared=self.plan.spec.share_gpu)
+        return nullcontext()
+
+    def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, Place]:
+        """What each variant runs in, and what is really there."""
+        places = {wanted: self._place(wanted, prepared) for wanted, prepared in environments.items()}
+        return {variant: places[wanted] for variant, wanted in _recipes(self.plan).items()}
+
+    def _place(self, wanted: Recipe, prepared: Prepared) -> Place:
+        seen = self._attest(prepared)
+        return Place(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
+
+    def _attest(self, prepared: Prepared) -> Attestation:
+        script = Path(attest.__file__)
+        request = TrialRequest(
+            files={script.name: script.read_bytes()},
+            arguments=[script.name],
+            limits=_ATTEST_LIMITS,
+            gpus=self.plan.gpus,
+        )
+        result = self.engine.run(prepared, request)
+        if result.exit_status != 0:
+            raise EngineError(f"the environment can't be inspected: {_failure(result)}")
+        return attestation(result.stdout)
+
+    def _trials(self, places: Mapping[Variant, Place]) -> list[Trial]:
+        """The trials of both variants, each a fresh process, until the verdict is settled."""
+        plan, files, asked = self.plan, payload(self.plan.case.directory), self.plan.terms
+        trials: list[Trial] = []
+        for variant in Variant:
+            request = plan.request(variant, files)
+            if self.engine.given_up:
+                self.console.say(f"  no more trials of {variant}: {self.engine.given_up}")
+                continue
+            if not schedule.wants(variant, trials, asked):
+                self.console.say(f"  {variant} is not run: it could not change the verdict")
+                continue
+            with self.console.task(plan.case.id, schedule.most(variant, trials, asked)) as task:
+                while schedule.wants(variant, trials, asked) and not self.engine.given_up:
+                    number = schedule.slots_used(variant, trials) + 1
+                    trials += self._tried(variant, number, places[variant].prepared, request)
+                    task.advance(_told(trials[-1]))
+        return trials
+
+    def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
+        """One trial, and again while the machine is to blame, a bounded number of times."""
+        trials: list[Trial] = []
+        while not trials or (self._is_spoiled(trials[-1]) and len(trials) <= INFRA_RETRIES):
+            self.faults()  # what came before is not this trial's
+            result = self.engine.run(prepared, request)
+            if result.kept:
+                self.console.say(f"  kept: {result.kept}")
+            trials.append(self._judged(variant, number, result))
+        return trials
+
+    def _is_spoiled(self, trial: Trial) -> bool:
+        return trial.outcome is Outcome.INFRA and not self.engine.given_up
+
+    def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
+        expectation = self.plan.case.expectation(self.plan.environment, variant)
+        judgement, seen = judge(expectation, result), observe(result)
+        return Trial(
+            variant=variant,
+            number=number,
+            outcome=judgement.outcome,
+            mismatches=list(judgement.mismatches),
+            infra=judgement.infra,
+            growth=growth(expectation.growth, seen) if expectation.growth else None,
+            observation=seen,
+            duration_s=result.duration_s,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            zygote=result.zygote,
+            xids=self.faults(),
+        )
+
+
+def _failure(result: TrialResult) -> str:
+    if result.infra:
+        return result.infra
+    said = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
+    return f"its Python ended with {result.signal or f'exit status {result.exit_status}'}: {said}"
+
+
+def _told(trial: Trial) -> str:
+    why = trial.infra or next(iter(trial.mismatches), "")
+    told = f"{trial.variant} trial {trial.number}: {trial.outcome} ({trial.duration_s:.1f} s)"
+    return f"{told}: {why}" if why else told

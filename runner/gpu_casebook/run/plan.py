@@ -1,0 +1,185 @@
+"""What will be run: the environment, its GPUs and the limits, after every choice has been made."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.base import Engine
+from gpu_casebook.errors import MachineError, ManifestError, Problem, UsageError
+from gpu_casebook.evidence import Attestation, Variant, Verdict
+from gpu_casebook.judging.rates import Terms, terms
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.trial import EngineName, Limits, Recipe, TrialRequest, Watch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for; None is "as the case says"."""
+
+    environment: str | None = None
+    image: str | None = None
+    trials: int | None = None
+    timeout_s: float | None = None
+    gpus: Sequence[int] | None = None
+    keep: bool = False
+    probes: bool = True
+    zygote: bool = False
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """No environment of the case can run here; `reasons` has one line for each that was looked at."""
+
+    case: str
+    reasons: Sequence[str]
+
+    verdict = Verdict.SKIPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One case in one environment."""
+
+    case: Case
+    environment: str
+    gpus: Sequence[int]
+    trials: int
+    limits: Limits
+    options: Options
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        return self.case.environment(self.environment)
+
+    @property
+    def terms(self) -> Terms:
+        """What the verdict asks of the trials."""
+        repro, fixed = (self.case.expectation(self.environment, variant) for variant in Variant)
+        return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
+
+    @property
+    def watch(self) -> Watch | None:
+        """What to look for in trials of both variants, which are run alike, where repro is to hang."""
+        hang = self.case.expectation(self.environment, Variant.REPRO).hang
+        return Watch.from_second(hang.after, gpus=bool(self.gpus)) if hang else None
+
+    def request(self, variant: Variant, files: Mapping[str, bytes]) -> TrialRequest:
+        """What an engine is asked for one ordinary trial; `files` are the case's, from `run.record.payload`."""
+        return TrialRequest(
+            files=files,
+            arguments=[f"{variant.value}.py"],
+            limits=self.limits,
+            variables=self.spec.variables,
+            gpus=self.gpus,
+            keep=self.options.keep,
+            watch=self.watch,
+            zygote=self.options.zygote,
+        )
+
+    def wanting(self, found: Attestation) -> str | None:
+        """Why what the environment itself sees does not do: it may be less than what the host has."""
+        return hardware.meets(self.spec, found.gpus)
+
+    def command(self, engine: EngineName) -> str:
+        """The command that does the same again."""
+        options = self.options
+        words = ["nox", "-s", f"case-{self.case.id}", "--", "--environment", self.environment, "--engine", engine.value]
+        if options.image:
+            words += ["--image", options.image]
+        if options.trials:
+            words += ["--trials", str(options.trials)]
+        if options.timeout_s:
+            words += ["--timeout", f"{options.timeout_s:g}"]
+        if not options.probes:
+            words += ["--no-probes"]
+        if options.zygote:
+            words += ["--zygote"]
+        return shlex.join(words)
+
+
+def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:
+    """What a variant's environment is made from. Raises ManifestError where there is no lock."""
+    spec = case.environment(environment)
+    path = case.lock_path(environment, variant)
+    try:
+        lock = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        shown = path.relative_to(case.directory.parents[1])
+        what = f"there is no lock for environment {environment}; write it: nox -s lock -- {case.id}"
+        raise ManifestError([Problem(str(shown), 1, "", what)]) from None
+    return Recipe(image=spec.image, lock=lock, python=spec.python, use_image=use_image)
+
+
+def recipes(case: Case) -> list[Recipe]:
+    """Every distinct environment of a case."""
+    every = (recipe(case, environment, variant) for environment in case.manifest.environments for variant in Variant)
+    return list(dict.fromkeys(every))
+
+
+def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
+    """Choose the environment and its GPUs; or say why none can run here.
+
+    Raises UsageError for an environment that the case does not have, or for trials to be forked where the engine can't,
+    and MachineError for a GPU that is not there.
+    """
+    if options.zygote and engine.name is not EngineName.VENV:
+        raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
+    found = hardware.gpus() if engine.local else None
+    _check_gpus_are_there(options.gpus, found)
+    reasons = []
+    for name in [options.environment] if options.environment else case.manifest.environments:
+        reason = why_not(case.environment(name), found, engine, options.gpus)
+        if reason is None:
+            return _plan(case, name, options, found)
+        reasons.append(f"{name}: {reason}")
+    return Skipped(case.id, reasons)
+
+
+def _plan(case: Case, name: str, options: Options, found: Sequence[hardware.HostGpu] | None) -> Plan:
+    manifest = case.manifest
+    return Plan(
+        case=case,
+        environment=name,
+        gpus=_chosen(case.environment(name), found, options.gpus),
+        trials=options.trials or manifest.trials,
+        limits=Limits(timeout_s=options.timeout_s or manifest.timeout, memory_bytes=manifest.memory),
+        options=options,
+    )
+
+
+def _chosen(
+    spec: EnvironmentSpec, found: Sequence[hardware.HostGpu] | None, wanted: Sequence[int] | None
+) -> Sequence[int]:
+    """The GPUs that were named, else those that do and have the most free memory, else simply the first."""
+    if wanted is not None:
+        return tuple(wanted)[: spec.gpus]
+    fit = range(spec.gpus) if found is None else hardware.suitable(spec, found)
+    return tuple(fit)[: spec.gpus]
+
+
+def _check_gpus_are_there(wanted: Sequence[int] | None, found: Sequence[hardware.HostGpu] | None) -> None:
+    if wanted is None or found is None:
+        return
+    there = [gpu.index for gpu in found]
+    for index in wanted:
+        if index not in there:
+            listed = ", ".join(map(str, there)) or "none"
+            raise MachineError(f"--gpu {index}: no such GPU on this machine (there are: {listed})")
+
+
+def why_not(
+    spec: EnvironmentSpec,
+    found: Sequence[hardware.HostGpu] | None,
+    engine: Engine,
+    wanted: Sequence[int] | None,
+) -> str | None:
+    """Why an environment can't run on these GPUs (None: nobody knows what there are), or on those wanted of them."""
+    if spec.gpus == 0:
+        return None
+    if found is not None:
+        chosen = [gpu for gpu in found if wanted is None or gpu.index in wanted]
+        if reason := hardware.meets(spec, chosen):
+            return reason
+    return None if engine.gpu_access() else f"the {engine.name} engine has no way to a GPU here"

@@ -1,0 +1,70 @@
+"""`casebook watch`: do the newest releases still have the failures?"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpu_casebook.cli.base import CaseIds, EngineOption, app, chosen_cases, ends_in_one_line, root, shown
+
+if TYPE_CHECKING:
+    from gpu_casebook.watch.run import Look
+
+CHANGED = 30
+"""Exit status where a state changed, so that a nightly job can tell somebody."""
+
+
+@app.command(epilog=f"Exit status: 0 nothing changed; {CHANGED} a state changed; the others as everywhere.")
+@ends_in_one_line
+def watch(
+    cases: CaseIds = None,
+    environment: Annotated[
+        str | None, typer.Option(help="One of the environments. Without it: all that can run here.")
+    ] = None,
+    engine: EngineOption = None,
+    bisect: Annotated[
+        bool, typer.Option("--bisect", help="Find the first fixed release of what was fixed since (see bisect).")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run also what is as it was when last looked at.")] = False,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the records and the index go. Without it: reports/ in the checkout.")
+    ] = None,
+) -> None:
+    """Try each case with the newest releases of what it pins: does it still fail?
+
+    States: still-reproduces, fixed-since, fails-otherwise, cannot-install. What can't run here is unknown, which is no
+    change. Each case's history is in reports/watch/CASE.json, and changes are listed in reports/README.md.
+    """
+    from gpu_casebook.console import console
+    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.report.pages import render
+    from gpu_casebook.watch.run import Wish
+    from gpu_casebook.watch.run import watch as look
+
+    out, wish = console(sys.stdout), Wish(environment=environment, bisect=bisect, again=again)
+    chosen, place = chosen_cases(cases), reports or root() / "reports"
+    if environment:
+        for case in chosen:
+            case.environment(environment)
+    changes = 0
+    with choose(engine, root(), out.say) as on:
+        for case in chosen:
+            for seen in look(case, wish, on, out, place):
+                out.say(_told(seen))
+                changes += seen.change is not None
+    *_, index = render(place, [])
+    out.say(f"{changes or 'no'} change{'s' * (changes != 1)}; index: {shown(index)}")
+    if changes:
+        raise typer.Exit(CHANGED)
+
+
+def _told(look: "Look") -> str:
+    where = f"{look.case}, environment {look.environment}"
+    if look.seen is None:
+        return f"{where}: not run here, so unknown: {look.unknown}"
+    seen = look.seen
+    was = f" (was {look.change.before.state})" if look.change else ""
+    first = f"; first fixed release: {' or '.join(seen.first_fixed)}" if seen.first_fixed else ""
+    broken = "; the fix does not hold" if seen.fix is False else ""
+    return f"{where}: {seen.state}{was} with {seen.packages or 'no version'}{first}{broken}: {seen.why}"

@@ -1,0 +1,45 @@
+"""Which packages of a case go to their newest release. Pure."""
+
+from collections.abc import Callable, Sequence
+
+from packaging.utils import canonicalize_name
+
+from gpu_casebook.evidence import Variant
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.releases.site import Changes, names
+
+PACKAGES = {
+    "flash-attention": ("flash-attn",),
+    "flash-linear-attention": ("flash-linear-attention", "fla-core"),
+    "liger-kernel": ("liger-kernel",),
+    "pytorch": ("torch",),
+    "transformerengine": ("transformer-engine",),
+}
+"""Where a project's packages do not have its name."""
+
+Newest = Callable[[str], str | None]
+"""The newest release of a package that can be had here, if any."""
+
+
+def packages(case: Case, environment: str) -> list[str]:
+    """All that either variant pins."""
+    return list(dict.fromkeys(name for variant in Variant for name in names(case.requirements(environment, variant))))
+
+
+def upstream_package(case: Case, environment: str) -> str | None:
+    """The package that the case is about: its project's, or the one that its variants pin differently."""
+    project = canonicalize_name(case.manifest.upstream.project.rpartition("/")[2])
+    pinned = packages(case, environment)
+    own = names([*case.manifest.repro.requirements, *case.manifest.fixed.requirements])
+    candidates = [*PACKAGES.get(project, (project,)), *own]
+    return next((name for name in candidates if name in pinned), None)
+
+
+def attempts(case: Case, environment: str, newest: Newest) -> Sequence[Changes]:
+    """What to let go, in turn until something can be installed: first what upstream is about, then all."""
+    target, pinned = upstream_package(case, environment), packages(case, environment)
+    everything: Changes = dict.fromkeys(pinned)
+    if target is None or not (version := newest(target)):
+        return [everything]
+    first: Changes = {target: version}
+    return [first, everything] if len(pinned) > 1 else [first]

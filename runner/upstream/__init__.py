@@ -1,1 +1,0 @@
-"""What reaches the upstream project, and what comes back from it: reports, bisections, watches."""

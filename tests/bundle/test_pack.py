@@ -1,0 +1,147 @@
+import getpass
+import gzip
+import hashlib
+import os
+import socket
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpu_casebook import __version__, trial
+from gpu_casebook.bundle import pack as packing
+from gpu_casebook.bundle.document import Bundle, Image
+from gpu_casebook.bundle.pack import IMAGES, Saved, Wish, pack, squeeze
+from gpu_casebook.errors import ManifestError, UsageError
+from gpu_casebook.evidence import ImageFacts, Variant
+from gpu_casebook.guest import starter
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.revision import CHECKOUT
+from gpu_casebook.run.record import digest
+from gpu_casebook.trial import EngineName
+from tests.conftest import Checkout
+
+pytestmark = pytest.mark.usefixtures("no_index")
+
+
+def unpacked(path: Path, into: Path) -> Path:
+    with tarfile.open(path) as archive:
+        archive.extractall(into, filter="data")
+    return into / starter.NAME
+
+
+@pytest.fixture
+def packed(checkout: Checkout, wish: Wish, tmp_path: Path) -> Path:
+    path = tmp_path / "out" / "x.casebook.tar"
+    pack(checkout.root, wish, None, path, print)
+    return path
+
+
+def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_path: Path) -> None:
+    home = unpacked(packed, tmp_path / "there")
+    members = starter.verify(home)["members"]
+    listed = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+    assert set(members) | {starter.LIST} == listed
+    bundle = Bundle.read(home)
+    assert (bundle.case, bundle.environment, bundle.engine) == ("tiny", "interpreter", EngineName.DOCKER)
+    assert (bundle.images, bundle.named_image, bundle.packed_images) == (
+        [Image(name="host/image:1")],
+        "host/image:1",
+        [],
+    )
+    assert bundle.case_digest == digest(case)
+
+
+def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: Case, tmp_path: Path) -> None:
+    checkout = unpacked(packed, tmp_path / "there") / "checkout"
+    for name in ("case.yaml", "repro.py", "fixed.py", "locks/interpreter.txt"):
+        assert (checkout / "cases" / "tiny" / name).read_bytes() == (case.directory / name).read_bytes()
+    assert (checkout / "images" / "cpu" / "Dockerfile").is_file()
+    assert (checkout / "runner" / "gpu_casebook" / "trial.py").read_bytes() == Path(trial.__file__).read_bytes()
+    assert (checkout / "runner" / "REVISION").read_text().startswith(__version__)
+
+
+def test_the_same_input_gives_the_same_bytes(packed: Path, checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    os.utime(checkout.root / "cases" / "tiny" / "repro.py", (1, 1))
+    again = tmp_path / "again.tar"
+    pack(checkout.root, wish, None, again, print)
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(packed.read_bytes()).digest()
+
+
+def test_nothing_in_it_tells_of_this_machine(packed: Path, checkout: Checkout) -> None:
+    with tarfile.open(packed) as archive:
+        for entry in archive:
+            assert (entry.uid, entry.gid, entry.uname, entry.gname) == (0, 0, "", "")
+            assert entry.mode in {0o644, 0o755}
+            assert entry.name.startswith(f"{starter.NAME}/")
+        assert {entry.mtime for entry in archive} == {packing._EPOCH}
+    everything = packed.read_bytes()
+    here = [str(checkout.root), str(CHECKOUT)]
+    names = [name for name in (str(Path.home()), getpass.getuser(), socket.gethostname()) if len(name) > 5]
+    for text in (*here, *names):
+        assert text.encode() not in everything
+    assert b"__pycache__/" not in everything
+
+
+def test_compiled_python_stays_here(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    cache = wish.case.directory / "__pycache__"
+    cache.mkdir()
+    (cache / "repro.cpython-311.pyc").write_text(str(tmp_path))
+    bundle = pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+    assert not [name for name in bundle.members if "pyc" in name]
+
+
+def test_for_two_pythons_what_fits_both_is_packed_once(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    bundle = pack(checkout.root, replace(wish, pythons=["3.11", "3.12"]), None, tmp_path / "x.tar", print)
+    first, second = (set(bundle.pythons[python]) for python in ("3.11", "3.12"))
+    assert {name.split("-")[0] for name in first ^ second} == {"wheels/pydantic"}
+    assert {name for name in bundle.members if name.startswith("wheels/")} == first | second
+
+
+def test_with_an_image_uv_stays_here(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    bundle = pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+    names = {Path(name).name.partition("-")[0] for name in bundle.pythons["3.12"]}
+    assert "uv" not in names
+    assert {"docker", "typer", "requests"} <= names
+
+
+def test_for_venv_the_locks_wheels_and_uv_go_along(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    wish = replace(wish, engine=EngineName.VENV, image=None)
+    bundle = pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+    assert "locked/interpreter-3.11-1-py3-none-any.whl" in bundle.members
+    assert any(name.startswith("wheels/uv-") for name in bundle.pythons["3.12"])
+
+
+def test_images_go_along_compressed(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    saved = Saved([ImageFacts(name="casebook/cpu:1", id="sha256:1", size_bytes=1)], [b"image " * 10, b"layers"])
+    bundle = pack(checkout.root, replace(wish, image=None), saved, tmp_path / "x.tar", print)
+    assert bundle.packed_images == [Image(name="casebook/cpu:1", id="sha256:1")]
+    home = unpacked(tmp_path / "x.tar", tmp_path / "there")
+    assert gzip.decompress((home / IMAGES).read_bytes()) == b"image " * 10 + b"layers"
+
+
+def test_blocks_are_compressed_apart_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_PIECE", 1000)
+    pieces = [bytes([number]) * 700 for number in range(40)]
+    for name in ("one", "two"):
+        squeeze(iter(pieces), tmp_path / name, print)
+    assert gzip.decompress((tmp_path / "one").read_bytes()) == b"".join(pieces)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_without_a_lock_it_says_how_to_write_it(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    wish.case.lock_path("interpreter", Variant.REPRO).unlink()
+    with pytest.raises(ManifestError, match="nox -s lock -- tiny"):
+        pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+
+
+def test_what_fails_leaves_nothing(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    def broken() -> object:
+        yield b"half an image"
+        raise UsageError("the engine went away")
+
+    into = tmp_path / "out" / "x.tar"
+    with pytest.raises(UsageError, match="went away"):
+        pack(checkout.root, wish, Saved([], broken()), into, print)  # type: ignore[arg-type]
+    assert list(into.parent.iterdir()) == []

@@ -1,0 +1,64 @@
+"""`clean` and `clean --dry-run`, without an engine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gpu_casebook import cli
+from gpu_casebook.devices import aside
+from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines.base import Engine
+from gpu_casebook.releases import site
+from tests.fakes import FakeEngine
+
+
+class Littered(FakeEngine):
+    """Something was left, until it is swept."""
+
+    there = True
+
+    def left(self) -> Sequence[str]:
+        return ["container casebook-1"] if self.there else []
+
+    def sweep(self) -> Sequence[str]:
+        found, self.there = self.left(), False
+        return found
+
+
+@pytest.fixture
+def litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A container, environments of a killed search, and a GPU that is set aside."""
+    engine = Littered({})
+
+    def reachable(_root: Path) -> Sequence[Engine]:
+        return [engine]
+
+    monkeypatch.setattr(choosing, "reachable", reachable)
+    monkeypatch.setattr(site, "_steps", lambda: tmp_path / "steps")
+    (tmp_path / "steps" / "tiny" / "envs").mkdir(parents=True)
+    aside.put("GPU-0", 0, "it needs a reset")
+    return tmp_path / "steps" / "tiny"
+
+
+def clean(*words: str) -> list[str]:
+    done = CliRunner().invoke(cli.app, ["clean", *words], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output.splitlines()
+
+
+def test_a_dry_run_tells_what_would_be_removed_and_removes_nothing(litter: Path) -> None:
+    for _ in range(2):
+        gpu, *lines = clean("--dry-run")
+        assert gpu.startswith("would be taken back: GPU-0 (GPU 0 is set aside since")
+        assert lines == ["would remove container casebook-1", f"would remove environments of tried versions: {litter}"]
+    assert litter.is_dir()
+    assert aside.why("GPU-0")
+
+
+def test_it_tells_what_clean_then_does(litter: Path) -> None:
+    told = [line.replace("would remove", "removed").replace("would be taken", "taken") for line in clean("--dry-run")]
+    assert clean() == told
+    assert not litter.exists()
+    assert clean() == clean("--dry-run") == ["nothing to remove"]

@@ -1,0 +1,214 @@
+import re
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_casebook.evidence import Evidence, Grade, Rate, SanitizerProbe, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.issue.issue import LIMIT, Source, best, compose, form_of, middle_cut
+from gpu_casebook.reading.findings import Finding, Kind, Tool
+from gpu_casebook.redact import Private
+from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
+
+SCRIPT = '# /// script\n# requires-python = "==3.11.*"\n# dependencies = ["torch==2.2.2"]\n# ///\nimport torch\n'
+FORMS = {
+    "pytorch/pytorch": ["### 🐛 Describe the bug", "### Versions"],
+    "triton-lang/triton": ["### Describe the bug", "### Environment details"],
+    "vllm-project/vllm": ["### Your current environment", "### 🐛 Describe the bug"],
+    "huggingface/transformers": [
+        "### System Info",
+        "### Who can help?",
+        "### Information",
+        "### Tasks",
+        "### Reproduction",
+    ],
+    "huggingface/peft": ["### System Info", "### Who can help?", "### Reproduction", "### Expected behavior"],
+    "huggingface/trl": ["### System Info", "### Information", "### Tasks", "### Reproduction", "### Expected behavior"],
+    "huggingface/accelerate": ["### System Info", "### Information", "### Tasks", "### Reproduction"],
+    "fla-org/flash-linear-attention": ["### Checklist", "### Describe the Bug", "### Steps to Reproduce the Bug"],
+    "linkedin/Liger-Kernel": ["### 🐛 Describe the bug", "### Reproduce", "### Versions"],
+    "microsoft/DeepSpeed": [
+        "**Describe the bug**",
+        "**To Reproduce**",
+        "**Expected behavior**",
+        "**ds_report output**",
+    ],
+    "axolotl-ai-cloud/axolotl": ["### Expected Behavior", "### Current behaviour", "### Steps to reproduce"],
+    "somebody/else": ["### Describe the bug", "### To reproduce", "### Expected behavior", "### Environment"],
+}
+
+
+def about(project: str, run: Evidence | None = None, **changed: object) -> Evidence:
+    run = run or evidence()
+    upstream = run.case.upstream.model_copy(update={"project": project})
+    return run.model_copy(update={"case": run.case.model_copy(update={"upstream": upstream, **changed})})
+
+
+def body(run: Evidence | None = None, script: str = SCRIPT, **known: object) -> str:
+    return compose(Source(run=run or evidence(), script=script, **known)).body  # type: ignore[arg-type]
+
+
+def with_output(run: Evidence, stderr: str, stdout: str = "") -> Evidence:
+    def changed(trial: Trial) -> Trial:
+        return trial.model_copy(update={"stderr": stderr, "stdout": stdout or trial.stdout})
+
+    return run.model_copy(update={"trials": [changed(trial) for trial in run.trials]})
+
+
+class TestForms:
+    @pytest.mark.parametrize("project", FORMS)
+    def test_the_headings_are_the_projects_own_in_its_order(self, project: str) -> None:
+        text = body(about(project))
+        places = [re.search(rf"^{re.escape(heading)}$", text, re.MULTILINE) for heading in FORMS[project]]
+        assert all(places)
+        assert [place.start() for place in places if place] == sorted(place.start() for place in places if place)
+
+    @pytest.mark.parametrize("project", FORMS)
+    def test_whatever_the_form_all_is_in_it(self, project: str) -> None:
+        text = body(about(project), link="https://github.com/o/n/tree/HEAD/cases/rwkv6-backward")
+        for part in (
+            "# dependencies = [",
+            "uv run repro.py",
+            "Cannot broadcast, the expanded size of the tensor (64)",
+            "`triton.compiler.errors.CompilationError`",
+            "3 of 3 fresh processes (95 % interval 44 to 100 %)",
+            "dq_rel_err=9.5e-08",
+            "PyTorch version: 2.2.2",
+            "NVIDIA H200",
+            "+    keep = (rv < V)[:, None]",
+            "1547448b998a163fdb33c49266da699db13f2dc8",
+            "https://github.com/o/n/tree/HEAD/cases/rwkv6-backward",
+        ):
+            assert part in text, part
+
+    def test_titles_begin_as_the_project_wants_them(self) -> None:
+        titles = {project: compose(Source(run=about(project), script=SCRIPT)).title for project in FORMS}
+        assert titles["vllm-project/vllm"] == f"[Bug]: {CASE.title}"
+        assert titles["microsoft/DeepSpeed"] == f"[BUG] {CASE.title}"
+        assert titles["somebody/else"] == CASE.title
+
+    def test_a_project_is_known_however_it_is_written(self) -> None:
+        assert form_of("PyTorch/PyTorch") == form_of("pytorch/pytorch")
+
+    def test_boxes_are_left_to_the_person(self) -> None:
+        text = body(about("huggingface/transformers"))
+        assert "- [x] My own modified scripts" in text
+        assert "- [ ] The official example scripts" in text
+        assert "### Who can help?\n\n_No response_\n" in text
+
+
+class TestContents:
+    def test_what_the_sanitizer_found_is_a_sentence(self) -> None:
+        finding = Finding(
+            tool=Tool.MEMCHECK, kind=Kind.OUT_OF_BOUNDS, title="Invalid write", access="write", size=4, text=""
+        )
+        probe = SanitizerProbe(report=SanitizerReport(tool=Tool.MEMCHECK, findings=[finding]))
+        assert "compute-sanitizer (memcheck) finds " in body(evidence(probes=[probe]))
+        assert "compute-sanitizer" not in body()
+
+    def test_simulated_evidence_says_so(self) -> None:
+        assert "simulated: not on the device" in body(simulated())
+
+    def test_an_edited_script_says_so(self) -> None:
+        assert "edited since" in body(stale=True)
+        assert "edited since" not in body()
+
+    def test_fences_are_longer_than_any_in_the_text(self) -> None:
+        script = SCRIPT + 'print("""\n````\nnot the end\n""")\n'
+        text = body(script=script)
+        assert f"`````python\n{script.strip()}\n`````" in text
+
+    def test_output_can_not_break_out_or_call_anybody(self) -> None:
+        run = about("pytorch/pytorch", title="A @mention of #12 and <b>html</b>")
+        text = body(run)
+        assert "@mention" not in text
+        assert r"\<b>" in text
+
+
+class TestLimit:
+    @pytest.mark.parametrize("project", FORMS)
+    def test_a_huge_output_is_cut_in_its_middle_and_it_is_said(self, project: str) -> None:
+        stderr = "first line\n" + "x" * 900_000 + "\nlast line"
+        made = compose(Source(run=with_output(about(project), stderr, "`" * 400_000), script=SCRIPT))
+        assert len(made.body) < LIMIT
+        assert "first line" in made.body
+        assert "last line" in made.body
+        assert made.cut
+        assert re.search(r"\[\.\.\. \d+ characters cut here \.\.\.\]", made.body)
+        assert SCRIPT.strip() in made.body
+
+    def test_a_huge_script_gives_way_after_the_outputs(self) -> None:
+        script = SCRIPT + "x = 1\n" * 30_000
+        made = compose(Source(run=about("pytorch/pytorch"), script=script))
+        assert len(made.body) < LIMIT
+        assert "# dependencies" in made.body
+        assert "### Versions" in made.body
+
+    def test_everything_huge(self) -> None:
+        huge = "y" * 300_000
+        run = with_output(about("pytorch/pytorch", fix_diff=huge, title=huge), huge)
+        assert len(compose(Source(run=run, script=huge)).body) < LIMIT
+
+    def test_nothing_is_cut_that_fits(self) -> None:
+        made = compose(Source(run=evidence(), script=SCRIPT))
+        assert not made.cut
+
+    @given(text=st.text(max_size=400), limit=st.integers(80, 300))
+    def test_a_cut_keeps_both_ends_and_counts_what_is_gone(self, text: str, limit: int) -> None:
+        cut = middle_cut(text, limit)
+        assert len(cut) <= limit or len(text) <= limit
+        if cut != text:
+            head, gone, tail = re.split(r"\n\[\.\.\. (\d+) characters cut here \.\.\.\]\n", cut)
+            assert text.startswith(head)
+            assert text.endswith(tail)
+            assert len(head) + int(gone) + len(tail) == len(text)
+
+    @settings(max_examples=20)
+    @given(size=st.integers(0, 200_000), project=st.sampled_from(sorted(FORMS)))
+    def test_whatever_the_size_it_is_under_the_limit(self, size: int, project: str) -> None:
+        assert len(body(with_output(about(project), "z `" * (size // 3)))) < LIMIT
+
+
+class TestPrivacy:
+    def test_secrets_in_outputs_and_scripts_do_not_get_out(self) -> None:
+        token = "hf_" + "AbCdEfGh" * 4
+        stderr = f'File "/home/jdoe/train.py"\nHF_TOKEN={token}\nconnect 10.1.2.3\n'
+        run = with_output(evidence(command="python /home/jdoe/x.py"), stderr)
+        made = compose(Source(run=run, script=f"{SCRIPT}TOKEN = '{token}'  # jdoe\n"))
+        for secret in (token, "jdoe", "10.1.2.3"):
+            assert secret not in made.body
+        assert made.removed["token"] >= 2
+
+    def test_a_secret_at_a_cut_does_not_get_out_by_halves(self) -> None:
+        token = "hf_" + "AbCdEfGh" * 4
+        for before in (0, 3_970, 3_990, 3_999, 4_003, 5_000, 5_960, 5_985, 5_996, 6_010, 9_000):
+            stderr = "x" * (2 * before) + " " + token + " y" * 40_000
+            text = body(with_output(evidence(), stderr))
+            assert "AbCdEfGh" not in text
+
+    def test_what_is_known_of_this_machine_goes_too(self) -> None:
+        known = Private(hosts=frozenset({"gpubox17"}))
+        assert "gpubox17" not in body(with_output(evidence(), "on gpubox17: failed"), private=known)
+
+
+class TestBest:
+    def test_hardware_before_simulated_then_the_newest(self) -> None:
+        old, new = (evidence(started=datetime(2026, 11, day, tzinfo=UTC)) for day in (1, 20))
+        model = simulated(started=datetime(2026, 11, 21, tzinfo=UTC))
+        assert best([model, old, new]) is new
+        assert best([model]) is model
+
+    def test_where_the_failure_was_not_seen_is_last(self) -> None:
+        unseen = evidence(
+            verdict=Verdict.NOT_REPRODUCED,
+            rates={Variant.REPRO: Rate(k=0, n=3, low=0, high=0.6)},
+            environment=ENVIRONMENT,
+        )
+        assert unseen.environment.grade is Grade.HARDWARE
+        model = simulated()
+        assert best([unseen, model]) is model
+
+    def test_nothing_that_ran(self) -> None:
+        assert best([]) is None
+        assert best([evidence(verdict=Verdict.SKIPPED)]) is None

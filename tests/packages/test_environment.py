@@ -1,0 +1,377 @@
+import base64
+import hashlib
+import shutil
+import socket
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from gpu_casebook.errors import BuildError, EngineError
+from gpu_casebook.evidence import Attestation
+from gpu_casebook.manifest.case import load
+from gpu_casebook.packages import resolve
+from gpu_casebook.packages.lock import content_key, read_lock, script_header, wheel_bytes
+from gpu_casebook.packages.resolve import lock_text, write_locks
+from gpu_casebook.run.attestation import attestation, drift
+from tests.conftest import IMAGES, MANIFEST, Checkout
+
+HASH = "--hash=sha256:" + "a" * 64
+LOCK = f"""\
+# Written by `nox -s lock`, not by hand.
+# requirements: numpy==1.26.4 triton==3.6.0
+# python: 3.11
+# platform: x86_64-manylinux_2_36
+# download-bytes: 206466645
+numpy==1.26.4 \\
+    {HASH} \\
+    --hash=sha256:{"b" * 64}
+Some_Thing[extra]==1.0 \\
+    {HASH}
+"""
+
+
+class TestReadLock:
+    def test_pins(self) -> None:
+        lock = read_lock(LOCK)
+        assert lock.pins == (("numpy", "1.26.4", True), ("some-thing", "1.0", True))
+        assert lock.basis["requirements"] == "numpy==1.26.4 triton==3.6.0"
+        assert lock.strange == ()
+
+    def test_a_pin_without_hash(self) -> None:
+        assert read_lock("numpy==1.26.4\n").pins == (("numpy", "1.26.4", False),)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "--index-url https://example.org/simple",
+            "a @ https://example.org/a-1-py3-none-any.whl",
+            "numpy>=1",
+            "numpy==1.0 ; python_version > '3'",
+            "-r other.txt",
+            "numpy==1.26.4 --hash=md5:00",
+        ],
+    )
+    def test_whatever_else_there_is_stands_out_with_its_line(self, line: str) -> None:
+        assert read_lock(f"{LOCK}{line}\n").strange == ((11, line),)
+
+    def test_wheel_bytes(self) -> None:
+        assert wheel_bytes(LOCK) == 206_466_645
+        assert wheel_bytes(LOCK.replace("206466645", "unknown")) is None
+        assert wheel_bytes("numpy==1.26.4\n") is None
+
+
+class TestContentKey:
+    def test_comments_and_order_do_not_count(self) -> None:
+        entries = LOCK[LOCK.index("numpy==1.26.4 \\") :]
+        first, second = entries[: entries.index("Some")], entries[entries.index("Some") :]
+        assert content_key(LOCK, "3.11") == content_key(f"# another\n{second}{first}", "3.11")
+
+    @pytest.mark.parametrize(("old", "new"), [("1.26.4 \\", "1.26.5 \\"), ("b" * 64, "c" * 64), ("[extra]", "")])
+    def test_content_counts(self, old: str, new: str) -> None:
+        assert old in LOCK
+        assert content_key(LOCK, "3.11") != content_key(LOCK.replace(old, new), "3.11")
+
+    def test_the_rest_counts(self) -> None:
+        keys = [content_key(LOCK, "3.11"), content_key(LOCK, "3.12"), content_key(LOCK, "3.11", "cuda12")]
+        assert len({*keys, content_key(LOCK, "3.11", "cuda13")}) == 4
+
+
+class TestScriptHeader:
+    def test_good(self) -> None:
+        lines = ["#!/usr/bin/python", "# /// script", "# dependencies = [", '#   "a==1",', "#", "# ]"]
+        text = "\n".join([*lines, '# requires-python = ">=3.11"', "# ///", "x", ""])
+        assert script_header(text) == (["a==1"], ">=3.11", 2)
+
+    def test_no_requires_python(self) -> None:
+        assert script_header("# /// script\n# dependencies = []\n# ///\n") == ([], None, 1)
+
+    @pytest.mark.parametrize("text", ["", "print(1)\n", "# /// script\n# open = 1\n", "# /// other\n# a = 1\n# ///\n"])
+    def test_none(self, text: str) -> None:
+        assert script_header(text) is None
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("# /// script\n# dependencies = [\n# ///\n", "has a header that is not TOML"),
+            ("# /// script\n# dependencies = 'a'\n# ///\n", "dependencies are no list of texts"),
+            ("# /// script\n# requires-python = 3.11\n# ///\n", "requires-python is no text"),
+            ("# /// script\n# a = 1\n# ///\n\n# /// script\n# a = 1\n# ///\n", "has two headers"),
+        ],
+    )
+    def test_broken(self, text: str, expected: str) -> None:
+        with pytest.raises(ValueError, match=expected):
+            script_header(text)
+
+
+TOLD = '{"python": "3.11.2", "platform": "Linux", "packages": {"NumPy": "1.26.4", "some.thing": "1"}}'
+
+
+class TestAttestation:
+    def test_among_other_output(self) -> None:
+        told = attestation(f"== banner ==\n{{not this\n{TOLD}\n\nbye\n")
+        assert told.packages["NumPy"] == "1.26.4"
+
+    @pytest.mark.parametrize(
+        ("stdout", "expected"),
+        [("", "it told nothing of itself"), ("hello\n", "told nothing"), ('{"python": 3}\n', "is broken: ")],
+    )
+    def test_broken(self, stdout: str, expected: str) -> None:
+        with pytest.raises(EngineError, match=expected):
+            attestation(stdout)
+
+
+class TestDrift:
+    def drift(self, python: str = "3.11.2", **packages: str) -> list[str]:
+        return drift(LOCK, "3.11", Attestation(python=python, platform="Linux", packages=packages))
+
+    def test_exact(self) -> None:
+        assert drift(LOCK, "3.11", attestation(TOLD)) == []
+
+    def test_what_is_not_locked_does_not_matter(self) -> None:
+        assert self.drift(numpy="1.26.4", some_thing="1.0", pip="24.0") == []
+
+    def test_missing_and_other(self) -> None:
+        assert self.drift(numpy="1.26.3") == [
+            "numpy: 1.26.4 locked, 1.26.3 found",
+            "some-thing: 1.0 locked, none found",
+        ]
+
+    def test_a_local_build_is_listed_as_such(self) -> None:
+        assert self.drift(numpy="1.26.4+cu130", some_thing="1.0") == [
+            "numpy: 1.26.4 locked, 1.26.4+cu130 found, another build of it"
+        ]
+
+    def test_a_version_that_is_none(self) -> None:
+        assert self.drift(numpy="1.26.4", some_thing="from git") == ["some-thing: 1.0 locked, from git found"]
+
+    @pytest.mark.parametrize("python", ["3.12.1", "3.1.1", "3.110.0"])
+    def test_another_python(self, python: str) -> None:
+        assert self.drift(python, numpy="1.26.4", some_thing="1.0") == [f"Python: 3.11 declared, {python} found"]
+
+
+# Locking, against a package index of our own
+
+
+def wheel(directory: Path, name: str, version: str, *requires: str, content: str = "") -> Path:
+    """A wheel that is just big enough."""
+    path = directory / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {r}" for r in requires),
+    ]
+    files = {
+        f"{name}.py": content,
+        f"{info}/METADATA": "\n".join(lines) + "\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{file},{record(text)}\n" for file, text in files.items()) + f"{info}/RECORD,,\n"
+    directory.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    return path
+
+
+def record(text: str) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+    return f"sha256={digest},{len(text)}"
+
+
+@dataclass(frozen=True)
+class Index:
+    """A package index in a directory, as simple HTML pages, and a second one beside it."""
+
+    root: Path
+    url: str
+
+    def add(self, name: str, version: str, *requires: str, to: str = "simple", hashed: bool = True) -> Path:
+        path = wheel(self.root / "files" / to, name, version, *requires, content=to)
+        page = self.root / to / name / "index.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        digest = f"#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}" if hashed else ""
+        with page.open("a") as file:
+            file.write(f'<a href="/files/{to}/{path.name}{digest}">{path.name}</a>\n')
+        return path
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    resolve._asked_size.cache_clear()
+    root = tmp_path / "index"
+    root.mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root))) as server:
+        threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        point_uv_at(monkeypatch, f"{url}/simple", tmp_path)
+        yield Index(root, url)
+        server.shutdown()
+
+
+def point_uv_at(monkeypatch: pytest.MonkeyPatch, url: str, scratch: Path) -> None:
+    for name, value in {
+        "UV_DEFAULT_INDEX": url,
+        "UV_CACHE_DIR": str(scratch / "uv-cache"),
+        "UV_NO_CONFIG": "1",
+        "UV_HTTP_RETRIES": "0",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def ignore(_line: str) -> None:
+    """A note nobody reads."""
+
+
+class TestLockText:
+    def test_everything_with_hashes_and_nothing_of_this_machine(self, index: Index, tmp_path: Path) -> None:
+        files = [index.add("app", "1.0", "dep>=1", "extra; python_version >= '3.13'"), index.add("dep", "1.5")]
+        index.add("dep", "2.0")
+        files[1] = tmp_path / "index/files/simple/dep-2.0-py3-none-any.whl"
+        text = lock_text(["App==1.0"], "3.12", ignore)
+        digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+        size = sum(file.stat().st_size for file in files)
+        assert text == (
+            "# Written by `nox -s lock`, not by hand.\n"
+            "# requirements: app==1.0\n"
+            "# python: 3.12\n"
+            "# platform: x86_64-manylinux_2_36\n"
+            f"# download-bytes: {size}\n"
+            f"app==1.0 \\\n    --hash=sha256:{digests[0]}\n"
+            f"dep==2.0 \\\n    --hash=sha256:{digests[1]}\n"
+        )
+        assert wheel_bytes(text) == size
+
+    def test_no_requirements_need_no_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        point_uv_at(monkeypatch, unreachable(), tmp_path)
+        text = lock_text([], "3.11", ignore)
+        assert read_lock(text) == ((), {"requirements": "", **DEFAULTS, "download-bytes": "0"}, ())
+
+    def test_pins_of_the_lock_before_are_kept(self, index: Index) -> None:
+        index.add("app", "1.0", "dep>=1")
+        index.add("dep", "1.5")
+        before = lock_text(["app==1.0"], "3.11", ignore)
+        index.add("dep", "2.0")
+        shutil.rmtree(index.root.parent / "uv-cache")
+        assert lock_text(["app==1.0"], "3.11", ignore, before) == before
+        assert "dep==2.0" in lock_text(["app==1.0"], "3.11", ignore)
+
+    @pytest.mark.parametrize("variable", ["UV_FIND_LINKS", "PIP_FIND_LINKS"])
+    def test_a_local_build_never_gets_in(
+        self, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        public = index.add("app", "1.0")
+        wheel(tmp_path / "wheels", "app", "1.0+cpu")
+        monkeypatch.setenv(variable, str(tmp_path / "wheels"))
+        assert hashlib.sha256(public.read_bytes()).hexdigest() in lock_text(["app==1.0"], "3.11", ignore)
+
+    @pytest.mark.parametrize("variable", ["UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"])
+    def test_a_build_of_another_index_never_gets_in(
+        self, index: Index, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        public = index.add("app", "1.0")
+        index.add("app", "1.0", to="other")
+        index.add("app", "1.0+cu130", to="other")
+        monkeypatch.setenv(variable, f"{index.url}/other")
+        lock = lock_text(["app==1.0"], "3.11", ignore)
+        assert hashlib.sha256(public.read_bytes()).hexdigest() in lock
+        assert lock.count("--hash") == 1
+
+    def test_a_file_of_this_machine_is_refused_wherever_it_came_from(
+        self, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        index.add("app", "1.0")
+        wheel(tmp_path / "wheels", "app", "1.0+cpu", content="x = 1")
+        (tmp_path / "uv.toml").write_text(f'find-links = ["{tmp_path / "wheels"}"]\n')
+        monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+        monkeypatch.delenv("UV_NO_CONFIG")
+        with pytest.raises(BuildError, match=r"^app==1\.0\+cpu comes from a file of this machine"):
+            lock_text(["app==1.0"], "3.11", ignore)
+
+    def test_a_version_that_does_not_exist(self, index: Index) -> None:
+        index.add("app", "1.0")
+        with pytest.raises(BuildError, match=r"^the requirements can't be locked: .*no version of app==2\.0") as caught:
+            lock_text(["app==2.0"], "3.11", ignore)
+        assert "\n" not in str(caught.value)
+
+    def test_an_index_without_hashes(self, index: Index) -> None:
+        path = index.add("app", "1.0", hashed=False)
+        assert f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" in lock_text(
+            ["app==1.0"], "3.11", ignore
+        )
+
+    def test_a_lock_without_hashes_is_never_given_out(self) -> None:
+        with pytest.raises(BuildError, match=r"^there is no hash for app, so it can't be locked$"):
+            resolve._only_from_the_index("app==1.0\n", [])
+
+    def test_an_unreachable_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        point_uv_at(monkeypatch, unreachable(), tmp_path)
+        with pytest.raises(BuildError, match=r"^the package index can't be reached, so nothing was locked: ") as caught:
+            lock_text(["app==1.0"], "3.11", ignore)
+        assert "\n" not in str(caught.value)
+
+    def test_a_size_nobody_tells(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+        index.add("app", "1.0")
+        monkeypatch.setattr(resolve, "_asked_size", lambda _url: None)
+        notes: list[str] = []
+        text = lock_text(["app==1.0"], "3.11", notes.append)
+        assert "# download-bytes: unknown\n" in text
+        assert wheel_bytes(text) is None
+        assert "does not tell the size" in notes[-1]
+
+    def test_a_size_no_server_tells(self, index: Index) -> None:
+        assert resolve._asked_size("http://127.0.0.1:9/none.whl") is None
+
+
+DEFAULTS = {"python": "3.11", "platform": "x86_64-manylinux_2_36"}
+
+
+def unreachable() -> str:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
+
+
+class TestWriteLocks:
+    MANIFEST = MANIFEST.replace("numpy==2.2.6", "app==2.0").replace("numpy==1.26.4", "app==1.0")
+
+    def test_one_for_each_environment(self, checkout: Checkout, index: Index) -> None:
+        index.add("app", "1.0")
+        index.add("app", "2.0")
+        case = load(checkout.write(self.MANIFEST), IMAGES, checkout.root)
+        paths = write_locks(case, ignore)
+        assert [path.name for path in paths] == ["current.txt", "interpreter.txt"]
+        assert [read_lock(path.read_text()).pins[0].version for path in paths] == ["2.0", "1.0"]
+        assert sorted(path.name for path in (case.directory / "locks").iterdir()) == ["current.txt", "interpreter.txt"]
+
+    def test_one_for_each_variant_of_a_release_case(self, checkout: Checkout, index: Index) -> None:
+        for name, version in (("app", "1.0"), ("app", "2.0"), ("lib", "1.0"), ("lib", "1.1")):
+            index.add(name, version)
+        manifest = self.MANIFEST.replace("repro:\n", "repro:\n  requirements: [lib==1.0]\n", 1)
+        manifest = manifest.replace("fixed:\n  expect", "fixed:\n  requirements: [lib==1.1]\n  expect")
+        case = load(checkout.write(manifest), IMAGES, checkout.root)
+        found = {path.name: [pin[:2] for pin in read_lock(path.read_text()).pins] for path in write_locks(case, ignore)}
+        assert found["current.repro.txt"] == [("app", "2.0"), ("lib", "1.0")]
+        assert found["interpreter.fixed.txt"] == [("app", "1.0"), ("lib", "1.1")]
+        assert len(found) == 4
+
+    def test_all_or_none(self, checkout: Checkout, index: Index) -> None:
+        index.add("app", "2.0")
+        case = load(checkout.write(self.MANIFEST), IMAGES, checkout.root)
+        with pytest.raises(BuildError):
+            write_locks(case, ignore)
+        assert not (case.directory / "locks").exists()

@@ -1,0 +1,155 @@
+"""Against what faulthandler of Python 3.11 and py-spy 0.4.3 wrote of real processes, shortened."""
+
+import pytest
+
+from gpu_casebook.reading.stacks import (
+    LINE_LIMIT,
+    TEXT_LIMIT,
+    Source,
+    command_name,
+    comparable,
+    matching,
+    standing,
+    standing_at,
+    tidy,
+)
+from gpu_casebook.trial import ProcessStack
+
+FAULTHANDLER = """\
+Thread 0x00007f8d3b7fe6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+  File "/case/repro.py", line 83 in watch
+
+Current thread 0x00007f6ef1e81b80 (most recent call first):
+  File "/env/lib/python3.11/site-packages/torch/autograd/graph.py", line 979 in _engine_run_backward
+  File "/env/lib/python3.11/site-packages/torch/_tensor.py", line 623 in backward
+  File "/case/repro.py", line 106 in main
+  File "<string>", line 1 in <module>
+"""
+
+PY_SPY = """\
+Process 20730: /tmp/x/bin/python -B repro.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 0x7F8ABDAA (idle): "Thread-1 (<lambda>)"
+    clock_nanosleep (libc.so.6)
+    time_sleep (timemodule.c:2038)
+    print_stacks_while_running.<locals>.watch (repro.py:83)
+Thread 20730 (idle): "MainThread"
+    0x7f8abdaa3f16 (libc.so.6)
+    pthread_cond_wait (libc.so.6)
+    c10d::Work::wait (libtorch_cpu.so)
+    lock_PyThread_acquire_lock (_threadmodule.c:146)
+    all_reduce (torch/distributed/distributed_c10d.py:3252)
+    Gather.backward (repro.py:41)
+    <module> (repro.py:106)
+"""
+
+
+def stack(number: int, function: str, **changed: object) -> ProcessStack:
+    text = f'Current thread 0x0 (most recent call first):\n  File "/case/x.py", line 1 in {function}\n'
+    whole = {"number": number, "command": "x.py", "source": "faulthandler", "text": text}
+    return ProcessStack.model_validate(whole | changed)
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "function"),
+    [
+        ("faulthandler", FAULTHANDLER, "_engine_run_backward"),
+        ("faulthandler", "", None),
+        ("faulthandler", "Current thread 0x0 (most recent call first):\n  <no Python frame>\n", None),
+        ("py-spy native", PY_SPY, "all_reduce"),
+        ("py-spy", "Thread (idle)\n    Event.wait (threading.py:320)\n", "wait"),
+        ("py-spy", 'Thread (idle): "MainThread"\n    poll (libc.so.6)\n', None),
+        ("kernel", "waits in futex_do_wait", None),
+    ],
+)
+def test_where_the_main_thread_stands(source: Source, text: str, function: str | None) -> None:
+    assert standing_at(stack(1, "", source=source, text=text)) == function
+    assert standing_at(stack(1, "", source=source, text=tidy(source, text))) == function
+
+
+def test_tidy_leaves_out_the_numbers_of_this_machine() -> None:
+    tidied = tidy("py-spy native", PY_SPY)
+    assert tidied.startswith('Thread (idle): "Thread-1 (<lambda>)"\n    clock_nanosleep')
+    assert "20730" not in tidied
+    assert "/tmp/x" not in tidied
+    assert "    all_reduce (torch/distributed/distributed_c10d.py:3252)" in tidied
+
+
+def test_tidy_bounds_lines_and_text() -> None:
+    tidied = tidy("py-spy native", "    f (x.py:1)\n    " + "pybind11::" * 1000 + "\n    g (x.py:2)\n" * 5000)
+    lines = tidied.splitlines()
+    assert lines[0] == "    f (x.py:1)"
+    assert len(lines[1]) == LINE_LIMIT
+    assert len(tidied) < TEXT_LIMIT + 100
+    assert lines[-1].startswith("[...")
+
+
+def test_whoever_got_the_signal_nothing_moved() -> None:
+    other = FAULTHANDLER.replace("Current thread", "Thread").replace("Thread 0x00007f8d", "Current thread 0x00007f8d")
+    assert other != FAULTHANDLER
+    assert comparable(other) == comparable(FAULTHANDLER)
+    assert comparable(FAULTHANDLER.replace("line 979", "line 980")) != comparable(FAULTHANDLER)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["/env/bin/python", "repro.py", "--rank", "1"], "repro.py"),
+        (["python3.11", "-u", "-X", "dev", "/case/train.py"], "train.py"),
+        (["/usr/bin/python3", "-m", "torch.distributed.run", "x.py"], "-m torch.distributed.run"),
+        (["python", "-B", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], "multiprocessing.spawn"),
+        (["python", "-c", "print(1)"], "-c ..."),
+        (["python"], "python"),
+        (["/opt/private/bin/nvcc", "x.cu"], "nvcc"),
+        (["pythonic"], "pythonic"),
+        ([], "a process"),
+    ],
+)
+def test_command_name(words: list[str], name: str) -> None:
+    assert command_name(words) == name
+
+
+def test_one_process_needs_no_name() -> None:
+    assert standing([stack(1, "acquire")]) == "in `acquire`"
+    assert standing([]) == ""
+    assert standing([stack(1, "", source="kernel", text="waits in pipe_read")]) == ""
+
+
+def test_a_process_told_of_twice_is_one() -> None:
+    assert standing([stack(1, "acquire"), stack(1, "", source="py-spy native", text=PY_SPY)]) == "in `acquire`"
+
+
+def test_ranks_are_told_each_by_its_first_process() -> None:
+    stacks = [
+        stack(1, "wait"),
+        stack(2, "barrier", rank=1, parent=1),
+        stack(3, "run_backward", rank=0, parent=1),
+        stack(4, "select", rank=0, parent=3),  # such as a data loader's worker
+    ]
+    assert standing(stacks) == "rank 0 in `run_backward`, rank 1 in `barrier`"
+
+
+def test_without_ranks_those_are_told_that_wait_for_no_child() -> None:
+    stacks = [
+        stack(1, "join"),
+        stack(2, "main", parent=1, command="multiprocessing.resource_tracker"),
+        stack(3, "all_reduce", parent=1),
+        stack(4, "all_gather", parent=1),
+        stack(5, "", parent=1, source="kernel", text="waits in nothing"),
+    ]
+    assert standing(stacks) == "process 3 in `all_reduce`, process 4 in `all_gather`"
+
+
+def test_many_ranks_are_not_all_told() -> None:
+    told = standing([stack(rank + 1, "barrier", rank=rank) for rank in range(64)])
+    assert told.startswith("rank 0 in `barrier`, rank 1 in `barrier`, ")
+    assert told.endswith("rank 7 in `barrier`, and 56 more")
+
+
+def test_matching_looks_at_every_line() -> None:
+    stacks = [stack(1, "wait"), stack(2, "", text=FAULTHANDLER)]
+    assert matching("_engine_run_backward|all_reduce", stacks) == stacks[1:]
+    assert matching("^  File .* in main$", stacks) == []
+    assert matching("(?m)^  File .* in main$", stacks) == stacks[1:]

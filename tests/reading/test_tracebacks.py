@@ -1,0 +1,213 @@
+"""What real interpreters print, and what torch's launchers make of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from gpu_casebook.reading.tracebacks import Raised, last_raised
+
+DATA = Path(__file__).parents[1] / "data" / "stderr"
+
+
+def stderr_of(tmp_path: Path, script: str) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(dedent(script))
+    return subprocess.run([sys.executable, path], capture_output=True, text=True, check=False).stderr
+
+
+ENDED_BY = {
+    "plain": ('raise ValueError("no: good")', Raised("ValueError", "no: good")),
+    "without a message": ("assert False", Raised("AssertionError", "")),
+    "of many lines": ('raise ValueError("one\\n\\n  two\\nthree: 3")', Raised("ValueError", "one\n\n  two\nthree: 3")),
+    "syntax": ("def f(", Raised("SyntaxError", "'(' was never closed")),
+    "notes": ('e = KeyError("k"); e.add_note("a note"); raise e', Raised("KeyError", "'k'\na note")),
+    "recursion": (
+        "def f(): f()\nf()",
+        Raised("RecursionError", "maximum recursion depth exceeded"),
+    ),
+    "local class": (
+        "def f():\n    class Mine(Exception): pass\n    raise Mine(1)\nf()",
+        Raised("f.<locals>.Mine", "1"),
+    ),
+    "from": (
+        'try:\n    {}["a"]\nexcept KeyError as e:\n    raise ValueError("b\\nc") from e',
+        Raised("ValueError", "b\nc", ("KeyError: 'a'",)),
+    ),
+    "while handling": (
+        """
+        def inner():
+            try:
+                {}["a"]
+            except KeyError as e:
+                raise ValueError("b\\nc") from e
+        try:
+            inner()
+        except ValueError:
+            raise TypeError("d")
+        """,
+        Raised("TypeError", "d", ("KeyError: 'a'", "ValueError: b\nc")),
+    ),
+    "another was caught and logged before": (
+        """
+        import logging
+        def f():
+            try: 1 / 0
+            except ZeroDivisionError: logging.exception("caught")
+        f()
+        raise ValueError("not caught")
+        """,
+        Raised("ValueError", "not caught"),
+    ),
+    "one is ignored afterwards": (
+        """
+        import atexit
+        class Late:
+            def __del__(self): raise KeyError("late")
+        def f():
+            late = Late()
+            raise ValueError("first")
+        atexit.register(lambda: 1 / 0)
+        f()
+        """,
+        Raised("ValueError", "first"),
+    ),
+    "a thread died before": (
+        """
+        import threading
+        def f(): raise KeyError("thread")
+        t = threading.Thread(target=f); t.start(); t.join()
+        raise ValueError("main")
+        """,
+        Raised("ValueError", "main"),
+    ),
+    "a broken excepthook": (
+        "import sys\ndef h(*a): 1 / 0\nsys.excepthook = h\nraise ValueError('v')",
+        Raised("ValueError", "v"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "raised"), ENDED_BY.values(), ids=ENDED_BY)
+def test_what_python_prints(tmp_path: Path, script: str, raised: Raised) -> None:
+    assert last_raised(stderr_of(tmp_path, script)) == raised
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [("import json; json.loads('{')", "json.decoder.JSONDecodeError"), ("if True:\npass", "IndentationError")],
+)
+def test_types(tmp_path: Path, script: str, kind: str) -> None:
+    seen = last_raised(stderr_of(tmp_path, script))
+    assert seen is not None
+    assert seen.type == kind
+
+
+def test_syntax_error_of_an_imported_module(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(")
+    seen = last_raised(stderr_of(tmp_path, "import broken"))
+    assert seen == Raised("SyntaxError", "'(' was never closed")
+
+
+def test_exception_group(tmp_path: Path) -> None:
+    script = 'try:\n    {}["a"]\nexcept KeyError as e:\n    raise ExceptionGroup("several", [ValueError("b")]) from e'
+    seen = last_raised(stderr_of(tmp_path, script))
+    assert seen is not None
+    assert (seen.type, seen.causes) == ("ExceptionGroup", ("KeyError: 'a'",))
+    assert seen.message.startswith("several (1 sub-exception)\n")
+    assert "| ValueError: b\n" in seen.message
+
+
+NOT_ENDED_BY = {
+    "nothing": "",
+    "a thread's": """
+        import threading
+        def f(): raise ValueError("thread")
+        t = threading.Thread(target=f); t.start(); t.join()
+        """,
+    "a child's": """
+        import multiprocessing
+        def f(): raise ValueError("child")
+        if __name__ == "__main__":
+            p = multiprocessing.get_context("fork").Process(target=f); p.start(); p.join()
+        """,
+    "one caught and logged in a function": """
+        import traceback
+        def f():
+            try: 1 / 0
+            except ZeroDivisionError: traceback.print_exc()
+        f()
+        raise SystemExit("gave up")
+        """,
+    "one ignored": "class A:\n    def __del__(self): raise ValueError\nA()",
+    "a quotation": 'import sys; sys.stderr.write("Traceback (most recent call last):\\nValueError: quoted\\n")',
+}
+
+
+@pytest.mark.parametrize("script", NOT_ENDED_BY.values(), ids=NOT_ENDED_BY)
+def test_what_did_not_end_the_process(tmp_path: Path, script: str) -> None:
+    assert last_raised(stderr_of(tmp_path, script)) is None
+
+
+def test_triton_compilation_error() -> None:
+    seen = last_raised((DATA / "triton-2.2.0.txt").read_text())
+    assert seen is not None
+    assert seen.type == "triton.compiler.errors.CompilationError"
+    assert seen.message.startswith("at 4:45:def dq_kernel(")
+    assert seen.message.endswith("at non-singleton dimension 0: [16, 64], [64, 16]')")
+    assert [cause.split(",")[0] for cause in seen.causes] == ["ValueError: Cannot broadcast"]
+
+
+PLAIN = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\nValueError: v\n'
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "terminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error\n",
+        "Exception ignored in: <function A.__del__ at 0x7f>\n" + PLAIN.replace("<module>", "__del__"),
+        "[W1121 12:00:00.000000000 CudaIPCTypes.cpp:16] Producer process has been terminated\n",
+        "[rank0]:[W1121 12:00:00.000000000 ProcessGroupNCCL.cpp:1496] Warning: not destroyed\n",
+        "/usr/lib/python3.11/resource_tracker.py:254: UserWarning: leaked semaphore objects\n",
+        "Fatal Python error: Aborted\n",
+    ],
+)
+def test_what_is_printed_afterwards_is_not_the_message(noise: str) -> None:
+    assert last_raised(PLAIN + noise) == Raised("ValueError", "v")
+
+
+def test_after_a_progress_bar_on_the_same_line() -> None:
+    assert last_raised("\r 10%|#   | 1/10 [00:01<00:09]" + PLAIN) == Raised("ValueError", "v")
+
+
+def test_with_torchs_rank_before_every_line() -> None:
+    ranked = "".join(f"[rank1]: {line}\n" for line in PLAIN.splitlines())
+    assert last_raised(ranked) == Raised("ValueError", "v")
+
+
+def test_a_traceback_quoted_in_the_message_belongs_to_it() -> None:
+    quoted = "\n\n-- Process 0 terminated with the following error:\n" + PLAIN.replace("<module>", "_wrap")
+    seen = last_raised(
+        PLAIN.replace("ValueError: v\n", "torch.multiprocessing.spawn.ProcessRaisedException: ") + quoted
+    )
+    assert seen is not None
+    assert seen.type == "torch.multiprocessing.spawn.ProcessRaisedException"
+    assert seen.message.endswith("ValueError: v")
+
+
+def test_python_m_begins_in_runpy() -> None:
+    assert last_raised(PLAIN.replace("<module>", "_run_module_as_main")) == Raised("ValueError", "v")
+
+
+def test_frames_without_end_are_read_in_one_go() -> None:
+    frames = '  File "x.py", line 1, in f\n' * 20_000
+    assert last_raised(frames) is None
+    assert last_raised(frames + PLAIN) == Raised("ValueError", "v")
+
+
+@pytest.mark.parametrize("cut", range(0, len(PLAIN), 7))
+def test_any_beginning_of_a_traceback_is_read_without_an_error(cut: int) -> None:
+    seen = last_raised(PLAIN[:cut])
+    assert seen is None or seen.type in "ValueError"

@@ -1,0 +1,208 @@
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from gpu_casebook.console import PlainConsole
+from gpu_casebook.devices import hardware
+from gpu_casebook.errors import EngineError, MachineError, ManifestError, UsageError
+from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.run.pipeline import INFRA_RETRIES, run_case
+from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.run.record import digest, payload
+from gpu_casebook.trial import TrialResult
+from tests.conftest import IMAGES, Checkout
+from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+
+H200 = hardware.HostGpu(
+    index=0,
+    name="NVIDIA H200",
+    uuid="GPU-0",
+    compute_capability="9.0",
+    minor=0,
+    memory_bytes=150_000_000_000,
+    free_bytes=150_000_000_000,
+    driver="580.159.04",
+)
+
+
+@pytest.fixture
+def case(checkout: Checkout) -> Case:
+    """Without a GPU its environment `interpreter` is taken; `current` wants one."""
+    directory = checkout.write().parent
+    (directory / "locks").mkdir()
+    for environment in ("current", "interpreter"):
+        (directory / "locks" / f"{environment}.txt").write_text(LOCK)
+    return find(checkout.root, "tiny", IMAGES)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "gpus", list)
+
+
+def engine(repro: Sequence[TrialResult] = (REPRO,), fixed: Sequence[TrialResult] = (FIXED,)) -> FakeEngine:
+    return FakeEngine({"repro.py": repro, "fixed.py": fixed})
+
+
+def go(case: Case, on: FakeEngine, **options: object) -> Evidence:
+    result = run_case(case, Options(**options), on, PlainConsole(io.StringIO()))  # type: ignore[arg-type]
+    assert isinstance(result, Evidence)
+    return result
+
+
+PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
+OTHER = TrialResult(
+    stdout="", stderr="Traceback (most recent call last):\n  ...\nKeyError: 'x'\n", duration_s=1, exit_status=1
+)
+BROKEN = TrialResult(stdout="", stderr="", duration_s=0.1, infra="the container did not start")
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "verdict"),
+    [
+        (REPRO, FIXED, Verdict.CONFIRMED),
+        (PASSED, FIXED, Verdict.NOT_REPRODUCED),
+        (OTHER, FIXED, Verdict.WRONG_FAILURE),
+        (REPRO, REPRO, Verdict.FIX_FAILS),
+        (REPRO, PASSED, Verdict.FIX_FAILS),
+        (BROKEN, FIXED, Verdict.INCONCLUSIVE),
+        (REPRO, BROKEN, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_every_verdict_comes_out_of_the_whole_pipeline(
+    case: Case, repro: TrialResult, fixed: TrialResult, verdict: Verdict
+) -> None:
+    assert go(case, engine([repro], [fixed])).verdict is verdict
+
+
+def test_the_machines_fault_is_tried_again_and_kept_in_the_evidence(case: Case) -> None:
+    evidence = go(case, engine([BROKEN, REPRO]))
+    assert evidence.verdict is Verdict.CONFIRMED
+    outcomes = [trial.outcome for trial in evidence.trials_of(Variant.REPRO)]
+    assert outcomes == [Outcome.INFRA, *[Outcome.AS_EXPECTED] * 3]
+    assert evidence.rates[Variant.REPRO].infra == 1
+
+
+def test_retries_are_bounded(case: Case) -> None:
+    on = engine([BROKEN])
+    go(case, on, trials=1)
+    assert sum(request.arguments[0] == "repro.py" for request in on.requests) == 1 + INFRA_RETRIES
+
+
+def test_evidence_holds_what_reports_need(case: Case) -> None:
+    evidence = go(case, engine())
+    assert evidence.environment.exact
+    assert evidence.environment.locks.keys() == {"interpreter.txt"}
+    assert '-print("rel_err=0.5")' in evidence.case.fix_diff
+    assert evidence.case.signature[Variant.FIXED]
+    assert evidence.command == "nox -s case-tiny -- --environment interpreter --engine venv"
+    assert [trial.duration_s for trial in evidence.trials] == [0.5, 0.5, 0.5, 0.25, 0.25, 0.25]
+
+
+def test_drift_is_found(case: Case) -> None:
+    on = engine()
+    on.attested = on.attested.replace("1.26.4", "1.26.5")
+    evidence = go(case, on)
+    assert not evidence.environment.exact
+    assert "1.26.5" in evidence.environment.drift[0]
+
+
+def test_the_digest_follows_manifest_and_scripts_only(case: Case) -> None:
+    before = digest(case)
+    (case.directory / "README.md").write_text("other")
+    assert digest(case) == before
+    (case.directory / "data.txt").write_text("other")
+    assert digest(case) != before
+
+
+def test_a_trial_sees_scripts_and_data_but_no_manifest(case: Case) -> None:
+    (case.directory / "data.txt").write_text("1")
+    (case.directory / "__pycache__").mkdir()
+    (case.directory / "__pycache__" / "x.pyc").write_text("1")
+    assert set(payload(case.directory)) == {"data.txt", "fixed.py", "repro.py"}
+
+
+def test_options_reach_the_trials(case: Case) -> None:
+    on = engine()
+    evidence = go(case, on, trials=1, timeout_s=5.0, keep=True, image="vendor:1")
+    assert len(on.requests) == 2
+    assert {request.limits.timeout_s for request in on.requests} == {5.0}
+    assert all(request.keep for request in on.requests)
+    assert on.recipes[0].use_image == "vendor:1"
+    assert evidence.command.endswith("--engine venv --image vendor:1 --trials 1 --timeout 5")
+
+
+def test_an_unknown_environment_is_a_usage_error_that_offers_the_nearest(case: Case) -> None:
+    with pytest.raises(UsageError, match="interpreter"):
+        go(case, engine(), environment="interpret")
+
+
+def test_a_missing_lock_says_how_to_write_it(case: Case) -> None:
+    (case.directory / "locks" / "interpreter.txt").unlink()
+    with pytest.raises(ManifestError, match="nox -s lock -- tiny"):
+        go(case, engine())
+
+
+def test_an_environment_that_cannot_be_inspected_is_no_verdict(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = engine()
+    monkeypatch.setattr(on, "run", lambda *_: TrialResult(stdout="", stderr="boom", duration_s=0, exit_status=9))
+    with pytest.raises(EngineError, match="exit status 9: boom"):
+        go(case, on)
+
+
+class TestGpus:
+    """Choosing by hardware. What a GPU has to satisfy is tested with `hardware.meets`."""
+
+    @pytest.fixture
+    def on(self, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+        monkeypatch.setattr(hardware, "gpus", lambda: [H200])
+        on = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]}, GpuAccess(mode="direct"))
+        on.attested = on.attested[:-1] + ', "gpus": [{"name": "NVIDIA H200", "compute_capability": "9.0"}]}'
+        return on
+
+    def test_the_gpu_reaches_the_trial(self, case: Case, on: FakeEngine) -> None:
+        evidence = go(case, on)
+        assert evidence.environment.name == "current"
+        assert {tuple(request.gpus) for request in on.requests} == {(0,)}
+        assert evidence.device == "NVIDIA H200"
+        assert evidence.engine.gpu_access == GpuAccess(mode="direct")
+
+    def test_an_environment_is_built_before_its_gpu_is_held(
+        self, case: Case, on: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        built_before: list[int] = []
+
+        @contextmanager
+        def lock(*_: object, **__: object) -> Iterator[None]:
+            built_before.append(len(on.recipes))
+            yield
+
+        monkeypatch.setattr(hardware, "lock_gpus", lock)
+        go(case, on)
+        assert built_before == [1]
+
+    def test_without_a_gpu_the_next_environment_is_taken(self, case: Case) -> None:
+        assert go(case, engine()).environment.name == "interpreter"
+
+    def test_a_named_environment_without_its_hardware_is_skipped_with_the_reason(self, case: Case) -> None:
+        result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
+        assert isinstance(result, Skipped)
+        assert "GPU" in result.reasons[0]
+
+    def test_a_gpu_that_is_not_there_is_the_machines_error(self, case: Case, on: FakeEngine) -> None:
+        with pytest.raises(MachineError, match=r"--gpu 3: no such GPU .*there are: 0"):
+            go(case, on, gpus=[3])
+
+    @pytest.mark.usefixtures("on")
+    def test_an_engine_without_a_way_to_the_gpu_skips(self, case: Case) -> None:
+        result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
+        assert isinstance(result, Skipped)
+        assert "no way to a GPU" in result.reasons[0]
+
+    def test_what_the_environment_itself_sees_decides_in_the_end(self, case: Case, on: FakeEngine) -> None:
+        on.attested = FakeEngine({}).attested
+        result = run_case(case, Options(environment="current"), on, PlainConsole(io.StringIO()))
+        assert isinstance(result, Skipped)
