@@ -1,4 +1,4 @@
-"""Sessions for people and CI. Thin: each calls the runner (`casebook --help`).
+"""Sessions for people and CI. Thin: each calls the package (`casebook --help`).
 
 `nox -s case-<id>` runs one case. Its options stand after `--`: see `casebook case --help`.
 """
@@ -82,11 +82,12 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Ruff and mypy --strict over runner, noxfile and tests; actionlint and zizmor over the workflows."""
+    """Ruff, mypy --strict and the layers of the package; actionlint and zizmor over the workflows."""
     python = environment(session, "dev")
     session.run(python, "-m", "ruff", "check", *PATHS, external=True)
     session.run(python, "-m", "ruff", "format", "--check", *PATHS, external=True)
     session.run(python, "-m", "mypy", external=True)
+    session.run(str(Path(python).with_name("lint-imports")), "--no-logo", external=True)
     session.run(str(Path(python).with_name("actionlint")), external=True)
     session.run(
         str(Path(python).with_name("zizmor")), "--offline", "--no-progress", "--quiet", ".github", external=True
