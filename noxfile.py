@@ -174,7 +174,7 @@ def bundle_join(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def bisect(session: nox.Session) -> None:
-    """Which release brought a failure, or mended it (-- CASE --package NAME --good VERSION --bad VERSION)."""
+    """Which release brought a failure, or fixed it (-- CASE --package NAME --good VERSION --bad VERSION)."""
     call(session, "gpu_casebook", "bisect", *session.posargs)
 
 
@@ -186,7 +186,7 @@ def watch(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def doctor(session: nox.Session) -> None:
-    """What this machine lacks for the cases, and the command that mends it (-- CASE ... for some)."""
+    """What this machine lacks for the cases, and the command that fixes it (-- CASE ... for some)."""
     call(session, "gpu_casebook", "doctor", *session.posargs)
 
 

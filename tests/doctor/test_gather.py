@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from gpu_casebook import cli
 from gpu_casebook.devices import hardware
 from gpu_casebook.doctor import gather as gathering
-from gpu_casebook.doctor.gather import bundles, gather, place, proxies
+from gpu_casebook.doctor.gather import directory, gather, proxies
 from gpu_casebook.manifest.case import find
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import LOCK
@@ -54,28 +54,32 @@ def test_proxies_are_shown_without_their_passwords() -> None:
     assert proxies({"HTTPS_PROXY": "me:hunter2@proxy:3128"}) == {"HTTPS_PROXY": "proxy:3128"}
 
 
-def test_certificates_are_looked_for(tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").touch()
-    environ = {"SSL_CERT_FILE": str(tmp_path / "ca.crt"), "PIP_CERT": str(tmp_path / "none.crt"), "CURL_CA_BUNDLE": ""}
-    assert bundles(environ) == {"SSL_CERT_FILE": True, "PIP_CERT": False}
-
-
-def test_a_place_that_is_not_there_yet_is_where_it_will_be(tmp_path: Path) -> None:
-    found = place("reports", tmp_path / "a" / "b")
+def test_a_directory_that_is_not_there_yet_is_where_it_will_be(tmp_path: Path) -> None:
+    found = directory("reports", tmp_path / "a" / "b")
     assert (found.path, found.writable) == (str(tmp_path / "a" / "b"), True)
     assert found.free_bytes
-    assert place("images", Path("/proc/self/net"), ours=False).writable
+    assert directory("images", Path("/proc/self/net"), ours=False).writable
+
+
+def test_certificates_are_looked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "ca.crt").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(here / "ca.crt"))
+    monkeypatch.setenv("PIP_CERT", str(here / "none.crt"))
+    monkeypatch.setenv("CURL_CA_BUNDLE", "")
+    bundles = gather(here, [])[0].bundles
+    assert (bundles["SSL_CERT_FILE"], bundles["PIP_CERT"]) == (True, False)
+    assert "CURL_CA_BUNDLE" not in bundles
 
 
 def test_this_machine_has_facts(here: Path) -> None:
-    facts, built = gather(here, [find(here, "tiny", IMAGES)])
+    facts, needs = gather(here, [find(here, "tiny", IMAGES)])
     assert facts.uv
     assert facts.system == os.uname().sysname
     assert not facts.docker.there
     assert facts.docker.host == "unix:///nowhere.sock"
-    assert [each.name for each in facts.places] == ["reports", "environments", "downloads"]
+    assert [each.name for each in facts.directories] == ["reports", "environments", "downloads"]
     assert facts.index_error is None
-    assert not built.images
+    assert [each.name for each in needs] == ["tiny/current", "tiny/interpreter"]
 
 
 @pytest.mark.usefixtures("here")
@@ -83,7 +87,7 @@ def test_warnings_and_notes_are_no_failure() -> None:
     status, said = casebook("doctor")
     assert status == 0, said
     assert "warning: no Docker engine answers at DOCKER_HOST=unix:///nowhere.sock" in said
-    assert "    mend: unset DOCKER_HOST; or start the engine there\n" in said
+    assert "    fix: unset DOCKER_HOST; or start the engine there\n" in said
     assert said.splitlines()[0].startswith("Python 3.")
     assert said.splitlines()[-1].startswith("2 environments looked at: ")
 
@@ -105,7 +109,7 @@ def test_json_has_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status == 6
     assert table["facts"]["gpus"][0]["driver"] == "570.86.15"
     assert [each["environment"] for each in table["environments"]] == ["current", "interpreter"]
-    assert {"rule", "severity", "what", "mend", "about"} == set(table["findings"][0])
+    assert {"rule", "severity", "what", "fix", "about"} == set(table["findings"][0])
     assert table["findings"][0]["severity"] == "error"
 
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus.disk import installed_bytes
-from gpu_casebook.doctor.needs import Built, cuda_of, needs
+from gpu_casebook.doctor.gather import cuda_of, needs
 from gpu_casebook.evidence import Variant
 from gpu_casebook.images.build import peak_bytes
 from gpu_casebook.manifest.case import find
+from gpu_casebook.packages.lock import installed_bytes
 from gpu_casebook.run.plan import recipe
 from tests.conftest import IMAGES, Checkout
 
@@ -40,7 +40,7 @@ def locked(checkout: Checkout) -> Path:
 
 def test_an_environment_needs_what_its_lock_pins(locked: Path) -> None:
     case = find(locked, "tiny", IMAGES)
-    current, interpreter = needs(case, Built())
+    current, interpreter = needs(case)
     assert (current.name, current.torch, current.cuda, current.locked) == ("tiny/current", "2.2.2", "12.1", True)
     assert current.spec.gpus == 1
     assert (interpreter.torch, interpreter.cuda, interpreter.locked) == (None, None, False)
@@ -49,13 +49,13 @@ def test_an_environment_needs_what_its_lock_pins(locked: Path) -> None:
 
 def test_it_takes_the_disk_that_building_takes(locked: Path) -> None:
     case = find(locked, "tiny", IMAGES)
-    current = needs(case, Built())[0]
+    current = needs(case)[0]
     assert current.image_bytes == peak_bytes(recipe(case, "current", Variant.REPRO))
     assert current.environment_bytes == installed_bytes(1000)
 
 
 def test_what_is_built_takes_none(locked: Path) -> None:
     case = find(locked, "tiny", IMAGES)
-    assert needs(case, Built(images=frozenset([LOCK])))[0].image_bytes == 0
-    assert needs(case, Built(images=frozenset([LOCK])))[0].environment_bytes > 0
-    assert needs(case, Built(environments=frozenset([LOCK])))[0].environment_bytes == 0
+    assert needs(case, in_images=[LOCK])[0].image_bytes == 0
+    assert needs(case, in_images=[LOCK])[0].environment_bytes > 0
+    assert needs(case, in_environments=[LOCK])[0].environment_bytes == 0

@@ -1,6 +1,6 @@
 from gpu_casebook.doctor.facts import DockerFacts, Facts
 from gpu_casebook.doctor.render import lines
-from gpu_casebook.doctor.rules import Finding, Severity
+from gpu_casebook.doctor.rules import Severity, Shortcoming
 from tests.doctor.test_rules import NEED, WELL
 
 
@@ -12,22 +12,22 @@ def test_what_is_here_comes_first() -> None:
 
 def test_what_is_not_here_too() -> None:
     facts = Facts(python="3.12.0", docker=DockerFacts(error="none"))
-    assert next(lines(facts, [], [])) == "Python 3.12.0; uv not there; no Docker; no GPU"
+    assert next(lines(facts, [], [])) == "Python 3.12.0; uv not installed; no Docker; no GPU"
     elsewhere = Facts(python="3.12.0", docker=DockerFacts(version="27.0", local=False))
     assert "Docker 27.0 on another machine" in next(lines(elsewhere, [], []))
 
 
 def test_two_lines_for_each_finding() -> None:
     findings = [
-        Finding(
-            rule="a", severity=Severity.ERROR, what="it is broken", mend="mend it", about=["x/1", "x/2", "y/1", "y/2"]
+        Shortcoming(
+            rule="a", severity=Severity.ERROR, what="it is broken", fix="repair it", about=["x/1", "x/2", "y/1", "y/2"]
         ),
-        Finding(rule="b", severity=Severity.NOTE, what="it is small", mend="grow it"),
+        Shortcoming(rule="b", severity=Severity.NOTE, what="it is small", fix="grow it"),
     ]
     assert list(lines(WELL, [NEED, NEED], findings))[1:] == [
         "error:   x/1, x/2, y/1 and 1 more: it is broken",
-        "    mend: mend it",
+        "    fix: repair it",
         "note:    it is small",
-        "    mend: grow it",
+        "    fix: grow it",
         "2 environments looked at: 1 error, 1 note",
     ]

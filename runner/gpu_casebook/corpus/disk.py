@@ -13,22 +13,13 @@ from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
-from gpu_casebook.packages.lock import read_lock, wheel_bytes
+from gpu_casebook.packages.lock import installed_bytes, read_lock, wheel_bytes
 from gpu_casebook.run.plan import recipe
 from gpu_casebook.trial import EngineName, Recipe
 from gpu_casebook.words import size
 
 EVIDENCE_BYTES = 200_000
 """For one job: the largest of this repository's evidence has 135 kB."""
-
-
-def installed_bytes(download: int) -> int:
-    """What wheels of so many bytes take once they are installed, at most.
-
-    Measured: torch 2.11.0 with CUDA 13, 2.72 GB of wheels, 4.84 GB; Triton 3.6.0 with NumPy, 205 MB, 749 MB; Triton
-    2.2.0, 187 MB, 532 MB; NumPy with PyYAML, 80 MB, four times its wheels.
-    """
-    return min(4 * download, 2 * download + 500_000_000)
 
 
 class Need(NamedTuple):

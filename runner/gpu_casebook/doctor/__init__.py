@@ -1,1 +1,1 @@
-"""What this machine has against what the cases need: each shortcoming with the command that mends it."""
+"""What this machine has against what the cases need: each shortcoming with the command that fixes it."""

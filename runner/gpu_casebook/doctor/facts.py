@@ -3,101 +3,85 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.manifest.model import EnvironmentSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuFacts:
-    """As `gpu_casebook.devices.hardware.HostGpu` has them; `aside` says why it is not to be used."""
-
-    index: int
-    name: str
-    compute_capability: str
-    driver: str
-    memory_bytes: int
-    aside: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class DockerFacts:
-    """An engine, or why there is none. `gpu_mode` is how trials get at a GPU; None where they can't.
-
-    `local` says whether it runs on this machine; `root` is where it keeps images.
-    """
+    """A Docker engine, or why there is none."""
 
     version: str | None = None
     error: str | None = None
-    host: str | None = None
-    local: bool = True
-    gpu_mode: str | None = None
-    root: str | None = None
+    host: str | None = None  # DOCKER_HOST
+    local: bool = True  # whether it runs on this machine
+    gpu_mode: str | None = None  # how trials get access to a GPU; None if they can't
+    root: str | None = None  # where it keeps images
 
     @property
     def there(self) -> bool:
         return self.error is None
 
+    @property
+    def denied(self) -> bool:
+        """Whether it is running, but not for this user."""
+        return "permission denied" in (self.error or "").lower()
+
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A directory that gets large. Free bytes are None where they can't be told."""
+class Directory:
+    """A directory that gets large."""
 
     name: str
     path: str
     free_bytes: int | None = None
     writable: bool = True
 
+    @property
+    def clear(self) -> str:
+        """The command that makes room in it, or shows where to."""
+        return "nox -s images -- --remove-unused" if self.name == "images" else f"du -sh {self.path}/* | sort -h"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """One machine. `proxies` have no credentials in them. `index_error` is None where nobody asked, too.
-
-    `bundles` maps variables that name certificates to whether what they name is there. `ptrace` is
-    kernel.yama.ptrace_scope, 0 where there is no such restriction. `driver_traces` are devices and libraries of an
-    NVIDIA driver, whether or not it answers.
-    """
+    """One machine."""
 
     python: str
     system: str = "Linux"
     root_user: bool = False
     uv: str | None = None
     docker: DockerFacts = field(default_factory=DockerFacts)
-    gpus: Sequence[GpuFacts] = ()
-    driver_traces: Sequence[str] = ()
-    places: Sequence[Place] = ()
-    proxies: Mapping[str, str] = field(default_factory=dict)
-    bundles: Mapping[str, bool] = field(default_factory=dict)
-    ptrace: int = 0
+    gpus: Sequence[HostGpu] = ()
+    driver_traces: Sequence[str] = ()  # devices and libraries of an NVIDIA driver, whether or not it answers
+    directories: Sequence[Directory] = ()
+    proxies: Mapping[str, str] = field(default_factory=dict)  # by variable, without credentials
+    bundles: Mapping[str, bool] = field(default_factory=dict)  # variable that names certificates -> whether they exist
+    ptrace: int = 0  # kernel.yama.ptrace_scope; 0 also where the kernel has no such restriction
     py_spy: bool = True
     kernel_log: bool = True
     shared_memory_bytes: int | None = None
     locked_memory_bytes: int | None = None
     pythons: Sequence[str] = ()
-    index_error: str | None = None
+    index_error: str | None = None  # None also where the index was not asked
 
     @property
     def driver(self) -> str | None:
         return self.gpus[0].driver if self.gpus else None
 
-    def place(self, name: str) -> Place | None:
-        return next((place for place in self.places if place.name == name), None)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """An environment of a case. `torch` and `cuda` ("12.1") are what its lock pins; `locked` whether there is one.
-
-    `image_bytes` is the disk that building its image takes, `environment_bytes` the same of its virtual environment; 0
-    where it is there already, or where nobody knows.
-    """
+    """What an environment of a case needs."""
 
     case: str
     environment: str
     spec: EnvironmentSpec
-    torch: str | None = None
-    cuda: str | None = None
+    torch: str | None = None  # as its lock pins it
+    cuda: str | None = None  # such as "12.1"
     locked: bool = True
-    image_bytes: int = 0
-    environment_bytes: int = 0
+    image_bytes: int = 0  # disk to build its image; 0 if it is built already, or the lock does not say
+    environment_bytes: int = 0  # the same of its virtual environment
 
     @property
     def name(self) -> str:

@@ -1,4 +1,7 @@
-"""Look at this machine. Cheap: no process is started but `ldconfig`, and nothing goes over the network unless asked."""
+"""Look at this machine and at what the cases need of it.
+
+Cheap: no process is started but `ldconfig`, and nothing goes over the network unless asked.
+"""
 
 import os
 import platform
@@ -7,38 +10,38 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 from platformdirs import user_cache_path
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
-from gpu_casebook.doctor.facts import DockerFacts, Facts, GpuFacts, Place
-from gpu_casebook.doctor.needs import Built
+from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
 from gpu_casebook.engines.watching import py_spy
 from gpu_casebook.errors import CasebookError, ManifestError
+from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import uv
+from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installed_bytes, read_lock, wheel_bytes
 from gpu_casebook.run.plan import recipes
 from gpu_casebook.trial import Recipe
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _BUNDLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "UV_SSL_CERT_FILE")
+_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 _ONLINE_S = 10
 
 
-class Found(NamedTuple):
-    facts: Facts
-    built: Built
+def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[Facts, list[Need]]:
+    """Return the facts of this machine, and what each environment of the cases needs.
 
-
-def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> Found:
-    """All facts of this machine. `root` is the checkout; with `online` the package index is asked too."""
-    docker, imaged = _docker(root, cases)
+    `root` is the checkout; with `online` the package index is asked too.
+    """
+    every = _recipes(cases)
+    docker, in_images = _docker(root, every)
     traces = host_facts()
     facts = Facts(
         python=platform.python_version(),
@@ -46,12 +49,12 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> Found:
         root_user=os.geteuid() == 0,
         uv=_uv(),
         docker=docker,
-        gpus=[_gpu(gpu) for gpu in hardware.gpus()],
+        gpus=hardware.gpus(),
         driver_traces=[*traces.devices, *(str(path) for name, path in traces.libraries.items() if "libcuda" in name)],
-        places=_places(root, docker),
+        directories=_directories(root, docker),
         proxies=proxies(os.environ),
-        bundles=bundles(os.environ),
-        ptrace=_number("/proc/sys/kernel/yama/ptrace_scope") or 0,
+        bundles={name: Path(os.environ[name]).exists() for name in _BUNDLES if os.environ.get(name)},
+        ptrace=_number("/proc/sys/kernel/yama/ptrace_scope"),
         py_spy=py_spy() is not None,
         kernel_log=_can_read_kernel_log(),
         shared_memory_bytes=_total(Path("/dev/shm")),  # noqa: S108
@@ -59,16 +62,29 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> Found:
         pythons=_pythons(),
         index_error=_index_error() if online else None,
     )
-    return Found(facts, Built(frozenset(imaged), frozenset(_built_here(cases))))
+    in_environments = _in_environments(every)
+    return facts, [need for case in cases for need in needs(case, in_images, in_environments)]
 
 
-def _docker(root: Path, cases: Sequence[Case]) -> tuple[DockerFacts, set[str]]:
+# The machine
+
+
+def _recipes(cases: Sequence[Case]) -> list[Recipe]:
+    """Of the cases that have all their locks."""
+    every = []
+    for case in cases:
+        with suppress(ManifestError):
+            every += recipes(case)
+    return list(dict.fromkeys(every))
+
+
+def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]:
     """The engine, and the locks that it has an image of."""
     from gpu_casebook.daemon.client import connect  # noqa: PLC0415
     from gpu_casebook.engines.docker.engine import DockerEngine  # noqa: PLC0415 the SDK takes a quarter of a second to import
     from gpu_casebook.images.build import absent, ensure  # noqa: PLC0415
 
-    host, every = os.environ.get("DOCKER_HOST"), _recipes(cases)
+    host = os.environ.get("DOCKER_HOST")
     try:
         client = connect()
     except CasebookError as error:
@@ -91,7 +107,7 @@ def _docker(root: Path, cases: Sequence[Case]) -> tuple[DockerFacts, set[str]]:
         client.close()
 
 
-def _built_here(cases: Sequence[Case]) -> set[str]:
+def _in_environments(every: Sequence[Recipe]) -> set[str]:
     """The locks that there is a virtual environment of."""
     from gpu_casebook.engines.venv.engine import VenvEngine  # noqa: PLC0415
 
@@ -99,16 +115,7 @@ def _built_here(cases: Sequence[Case]) -> set[str]:
         engine = VenvEngine()
     except CasebookError:
         return set()
-    return {recipe.lock for recipe in _recipes(cases) if engine.has(recipe)}
-
-
-def _recipes(cases: Sequence[Case]) -> list[Recipe]:
-    """Of the cases that have all their locks."""
-    every = []
-    for case in cases:
-        with suppress(ManifestError):
-            every += recipes(case)
-    return list(dict.fromkeys(every))
+    return {recipe.lock for recipe in every if engine.has(recipe)}
 
 
 def _uv() -> str | None:
@@ -118,60 +125,39 @@ def _uv() -> str | None:
         return None
 
 
-def _gpu(gpu: hardware.HostGpu) -> GpuFacts:
-    return GpuFacts(
-        index=gpu.index,
-        name=gpu.name,
-        compute_capability=gpu.compute_capability,
-        driver=gpu.driver,
-        memory_bytes=gpu.memory_bytes,
-        aside=gpu.aside,
-    )
-
-
-def _places(root: Path, docker: DockerFacts) -> list[Place]:
+def _directories(root: Path, docker: DockerFacts) -> list[Directory]:
     """What gets large: reports, virtual environments, uv's downloads, and the engine's images if it is here."""
-    cache = user_cache_path("casebook")
     uv_cache = Path(os.environ.get("UV_CACHE_DIR") or user_cache_path("uv"))
-    places = [
-        place("reports", root / "reports"),
-        place("environments", cache),
-        place("downloads", uv_cache),
+    found = [
+        directory("reports", root / "reports"),
+        directory("environments", user_cache_path("casebook")),
+        directory("downloads", uv_cache),
     ]
     if docker.there and docker.local and docker.root:
-        places.append(place("images", Path(docker.root), ours=False))
-    return places
+        found.append(directory("images", Path(docker.root), ours=False))
+    return found
 
 
-def place(name: str, path: Path, *, ours: bool = True) -> Place:
-    """The directory, or where it will be: the nearest that is there tells. `ours` is what this user must write to."""
-    there = next((each for each in (path, *path.parents) if each.is_dir()), Path("/"))
+def directory(name: str, path: Path, *, ours: bool = True) -> Directory:
+    """Facts of a directory, or of its nearest parent that exists. `ours` is what this user must be able to write."""
+    nearest = next((each for each in (path, *path.parents) if each.is_dir()), Path("/"))
     try:
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(nearest).free
     except OSError:
         free = None
-    return Place(name=name, path=str(path), free_bytes=free, writable=not ours or os.access(there, os.W_OK))
+    return Directory(name=name, path=str(path), free_bytes=free, writable=not ours or os.access(nearest, os.W_OK))
 
 
 def proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that name proxies, without the user and password that may stand in them."""
-    names = [name for each in _PROXIES for name in (each, each.upper())]
-    return {name: _without_credentials(environ[name]) for name in names if environ.get(name)}
+    """Variables that name proxies, without the user and password that may be in them."""
+    names = [name for each in _PROXIES for name in (each, each.upper()) if environ.get(name)]
+    return {name: re.sub(r"^(\w+://)?.*@", r"\1", environ[name]) for name in names}
 
 
-def _without_credentials(address: str) -> str:
-    return re.sub(r"^(\w+://)?.*@", r"\1", address)
-
-
-def bundles(environ: Mapping[str, str]) -> dict[str, bool]:
-    """Variables that name certificates, and whether what they name is there."""
-    return {name: Path(environ[name]).exists() for name in _BUNDLES if environ.get(name)}
-
-
-def _number(path: str) -> int | None:
+def _number(path: str) -> int:
     with suppress(OSError, ValueError):
         return int(Path(path).read_text(encoding="ascii"))
-    return None
+    return 0
 
 
 def _can_read_kernel_log() -> bool:
@@ -216,3 +202,37 @@ def _index_error() -> str | None:
     except subprocess.TimeoutExpired:
         return f"no answer within {3 * _ONLINE_S} s"
     return uv.last_words(done.stderr) if done.returncode else None
+
+
+# The cases
+
+
+def needs(case: Case, in_images: Collection[str] = (), in_environments: Collection[str] = ()) -> list[Need]:
+    """Return what each environment needs. The two sets are locks that are built already."""
+    return [_need(case, name, in_images, in_environments) for name in case.manifest.environments]
+
+
+def _need(case: Case, name: str, in_images: Collection[str], in_environments: Collection[str]) -> Need:
+    paths = list(dict.fromkeys(case.lock_path(name, variant) for variant in Variant))
+    locks = [path.read_text(encoding="utf-8") for path in paths if path.is_file()]
+    pins = {pin.name: pin.version for lock in locks for pin in read_lock(lock).pins}
+    downloads = {lock: wheel_bytes(lock) or 0 for lock in locks}
+    return Need(
+        case=case.id,
+        environment=name,
+        spec=case.environment(name),
+        torch=pins.get("torch"),
+        cuda=cuda_of(pins),
+        locked=len(locks) == len(paths),
+        image_bytes=sum(ROOM_PER_WHEEL_BYTE * size for lock, size in downloads.items() if lock not in in_images),
+        environment_bytes=sum(installed_bytes(size) for lock, size in downloads.items() if lock not in in_environments),
+    )
+
+
+def cuda_of(pins: Mapping[str, str]) -> str | None:
+    """The CUDA version, as "12.1", that the pinned packages were built with; None if they do not say."""
+    runtime = next((pins[name] for name in _RUNTIMES if name in pins), None)
+    if runtime:
+        return ".".join(runtime.split(".")[:2])
+    tagged = re.search(r"\+cu(\d\d)(\d)\b", pins.get("torch", ""))
+    return f"{tagged[1]}.{tagged[2]}" if tagged else None

@@ -1,21 +1,21 @@
-"""Findings as lines for a person, and as JSON."""
+"""Shortcomings as lines for a person, and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from gpu_casebook.doctor.facts import Facts, Need
-from gpu_casebook.doctor.rules import Finding, Severity
+from gpu_casebook.doctor.rules import Severity, Shortcoming
 
 _ABOUT_SHOWN = 3
 
 
-def lines(facts: Facts, needs: Sequence[Need], findings: Sequence[Finding]) -> Iterator[str]:
-    """What is here, then two lines for each finding: what, and what mends it; then how many there are."""
-    yield f"Python {facts.python}; uv {facts.uv or 'not there'}; {_docker(facts)}; {_gpus(facts)}"
+def lines(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) -> Iterator[str]:
+    """What is here, then two lines for each finding: what is wrong, and what fixes it; then how many there are."""
+    yield f"Python {facts.python}; uv {facts.uv or 'not installed'}; {_docker(facts)}; {_gpus(facts)}"
     for finding in findings:
         yield f"{finding.severity + ':':<8} {_about(finding.about)}{finding.what}"
-        yield f"    mend: {finding.mend}"
+        yield f"    fix: {finding.fix}"
     yield f"{_looked_at(needs)}: {_counted(findings)}"
 
 
@@ -43,12 +43,12 @@ def _looked_at(needs: Sequence[Need]) -> str:
     return f"{len(needs)} environment{'s' * (len(needs) != 1)} looked at"
 
 
-def _counted(findings: Sequence[Finding]) -> str:
+def _counted(findings: Sequence[Shortcoming]) -> str:
     counts = [(severity, sum(each.severity is severity for each in findings)) for severity in Severity]
     return ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts if count) or "all is well"
 
 
-def as_json(facts: Facts, needs: Sequence[Need], findings: Sequence[Finding]) -> str:
+def as_json(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) -> str:
     """Everything, for programs."""
     table = {
         "facts": asdict(facts),

@@ -1,496 +1,393 @@
-"""The rules: what is a shortcoming, how bad, and what mends it. Each is a row; none looks at anything but its facts."""
+"""The rules: what is wrong with a machine, how bad it is, and what fixes it. A rule looks at nothing but its facts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple, TypeVar
 
 from gpu_casebook.devices import hardware
-from gpu_casebook.doctor import compatibility
-from gpu_casebook.doctor.facts import Facts, GpuFacts, Need, Place
+from gpu_casebook.devices.hardware import HostGpu
+from gpu_casebook.doctor.compatibility import Build, build, covers, having, is_older, least_driver
+from gpu_casebook.doctor.facts import Directory, Facts, Need
 
 GIB = 2**30
 
-Words = Mapping[str, object]
-"""What fills the blanks of a rule's texts."""
-
 
 class Severity(StrEnum):
-    """An error stops runs or makes their verdicts worthless; a warning takes something away; a note is to be known."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
+    ERROR = "error"  # stops runs, or makes their verdicts worthless
+    WARNING = "warning"  # takes something away
+    NOTE = "note"  # is good to know
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One shortcoming. `about` are the environments concerned; none where it is the machine."""
+class Shortcoming:
+    """What a rule found."""
 
     rule: str
     severity: Severity
     what: str
-    mend: str
-    about: Sequence[str] = ()
+    fix: str  # the command to run
+    about: Sequence[str] = ()  # the environments concerned; empty if it is the machine
 
 
-@dataclass(frozen=True)
-class HostRule:
-    """`when` yields the words for each time that it applies."""
+Advice = Iterator[tuple[str, str]]
+"""What is wrong, and what fixes it, for each time that a rule applies."""
 
+
+_Apply = TypeVar("_Apply", bound=Callable[..., Advice])
+
+
+class Rule(NamedTuple):
     id: str
     severity: Severity
-    when: Callable[[Facts], Iterable[Words]]
-    what: str
-    mend: str
+    apply: Callable[..., Advice]
 
 
-@dataclass(frozen=True)
-class NeedRule:
-    """As `HostRule`, of an environment on a machine."""
-
-    id: str
-    severity: Severity
-    when: Callable[[Facts, Need], Iterable[Words]]
-    what: str
-    mend: str
+MACHINE_RULES: list[Rule] = []
+NEED_RULES: list[Rule] = []  # of what one environment needs of the machine
 
 
-def diagnose(facts: Facts, needs: Sequence[Need]) -> list[Finding]:
-    """Every finding, the worst first; the same one of several environments once."""
-    found = [_finding(rule, words) for rule in HOST_RULES for words in rule.when(facts)]
-    found += [
-        _finding(rule, words, need.name) for rule in NEED_RULES for need in needs for words in rule.when(facts, need)
-    ]
+def rule(id_: str, severity: Severity, rules: list[Rule] = MACHINE_RULES) -> Callable[[_Apply], _Apply]:
+    """Register a function of the facts, or of the facts and a need, as a rule."""
+
+    def register(apply: _Apply) -> _Apply:
+        rules.append(Rule(id_, severity, apply))
+        return apply
+
+    return register
+
+
+def diagnose(facts: Facts, needs: Sequence[Need]) -> list[Shortcoming]:
+    """Return every shortcoming, the worst first. One that several environments share is listed once."""
+    found = [_shortcoming(each, advice) for each in MACHINE_RULES for advice in each.apply(facts)]
+    for each in NEED_RULES:
+        found += [_shortcoming(each, advice, need.name) for need in needs for advice in each.apply(facts, need)]
     worst = list(Severity)
-    return sorted(_together(found), key=lambda finding: worst.index(finding.severity))
+    return sorted(_together(found), key=lambda each: worst.index(each.severity))
 
 
-def _finding(rule: HostRule | NeedRule, words: Words, *about: str) -> Finding:
-    what, mend = rule.what.format_map(dict(words)), rule.mend.format_map(dict(words))
-    return Finding(rule=rule.id, severity=rule.severity, what=what, mend=mend, about=about)
+def _shortcoming(rule: Rule, advice: tuple[str, str], *about: str) -> Shortcoming:
+    what, fix = advice
+    return Shortcoming(rule=rule.id, severity=rule.severity, what=what, fix=fix, about=about)
 
 
-def _together(findings: Iterable[Finding]) -> list[Finding]:
-    alike: dict[tuple[str, str, str], Finding] = {}
-    for finding in findings:
-        key = finding.rule, finding.what, finding.mend
+def _together(found: Iterable[Shortcoming]) -> list[Shortcoming]:
+    alike: dict[tuple[str, str, str], Shortcoming] = {}
+    for each in found:
+        key = each.rule, each.what, each.fix
         known = alike.get(key)
-        alike[key] = replace(known, about=[*known.about, *finding.about]) if known else finding
+        alike[key] = replace(known, about=[*known.about, *each.about]) if known else each
     return list(alike.values())
 
 
-# Of the machine
+# About the machine
 
 
-def _when(condition: object, **words: object) -> Iterator[Words]:
-    if condition:
-        yield words
+@rule("python-old", Severity.ERROR)
+def old_python(facts: Facts) -> Advice:
+    if is_older(facts.python, "3.11"):
+        yield f"Python {facts.python}: the runner needs 3.11 or newer", "uv python install 3.11"
 
 
-def _old_python(facts: Facts) -> Iterator[Words]:
-    return _when(compatibility.is_older(facts.python, "3.11"), python=facts.python)
+@rule("nothing-to-run-in", Severity.ERROR)
+def nothing_to_run_in(facts: Facts) -> Advice:
+    if not facts.docker.there and facts.system != "Linux":
+        yield (
+            f"no Docker engine answers, and without one trials need Linux, not {facts.system}",
+            "start Docker Desktop, or: export DOCKER_HOST=ssh://user@gpu-box",
+        )
 
 
-def _no_uv(facts: Facts) -> Iterator[Words]:
-    return _when(facts.uv is None)
+@rule("uv-missing", Severity.ERROR)
+def no_uv(facts: Facts) -> Advice:
+    if facts.uv is None:
+        yield (
+            "uv is not installed: no lock can be written, and the venv engine can't build",
+            "python -m pip install uv",
+        )
 
 
-def _nothing_to_run_in(facts: Facts) -> Iterator[Words]:
-    return _when(not facts.docker.there and facts.system != "Linux", system=facts.system)
+@rule("driver-silent", Severity.ERROR)
+def silent_driver(facts: Facts) -> Advice:
+    if facts.driver_traces and not facts.gpus:
+        traces = ", ".join(facts.driver_traces[:3])
+        yield (
+            f"an NVIDIA driver is installed ({traces}) but does not answer: not loaded, or of another version",
+            "nvidia-smi; sudo modprobe nvidia; after an update of the driver: sudo reboot",
+        )
 
 
-def _denied(facts: Facts) -> bool:
-    return "permission denied" in (facts.docker.error or "").lower()
+@rule("disk-full", Severity.ERROR)
+def disk_full(facts: Facts) -> Advice:
+    for directory, free in _free(facts, 0, GIB):
+        yield f"{directory.name}: {free} free in {directory.path}", directory.clear
 
 
-def _docker_denied(facts: Facts) -> Iterator[Words]:
-    return _when(_denied(facts), error=facts.docker.error)
+@rule("not-writable", Severity.ERROR)
+def not_writable(facts: Facts) -> Advice:
+    for each in facts.directories:
+        if not each.writable:
+            yield f"{each.name}: {each.path} can't be written", f'sudo chown -R "$USER" {each.path}'
 
 
-def _docker_elsewhere(facts: Facts) -> Iterator[Words]:
-    return _when(facts.docker.error and facts.docker.host and not _denied(facts), host=facts.docker.host)
+@rule("certificates-missing", Severity.ERROR)
+def no_certificates(facts: Facts) -> Advice:
+    for name, exists in facts.bundles.items():
+        if not exists:
+            yield (
+                f"{name} names certificates that do not exist: nothing can be downloaded",
+                f"unset {name}; or point it to the system's: /etc/ssl/certs/ca-certificates.crt",
+            )
 
 
-def _no_docker(facts: Facts) -> Iterator[Words]:
-    return _when(facts.docker.error and not facts.docker.host and not _denied(facts))
+@rule("index-out-of-reach", Severity.ERROR)
+def index_out_of_reach(facts: Facts) -> Advice:
+    if facts.index_error:
+        yield (
+            f"the package index can't be reached: {facts.index_error}",
+            "export UV_DEFAULT_INDEX=https://your.mirror/simple; behind a proxy: export HTTPS_PROXY=http://proxy:port",
+        )
 
 
-def _old_docker(facts: Facts) -> Iterator[Words]:
+@rule("docker-denied", Severity.WARNING)
+def docker_denied(facts: Facts) -> Advice:
+    if facts.docker.denied:
+        yield (
+            "a Docker engine is running, but this user may not use it; trials run in virtual environments",
+            'sudo usermod -aG docker "$USER" && newgrp docker',
+        )
+
+
+@rule("docker-elsewhere", Severity.WARNING)
+def no_docker_there(facts: Facts) -> Advice:
+    docker = facts.docker
+    if docker.error and docker.host and not docker.denied:
+        yield (
+            f"no Docker engine answers at DOCKER_HOST={docker.host}; trials run in virtual environments",
+            "unset DOCKER_HOST; or start the engine there",
+        )
+
+
+@rule("docker-missing", Severity.WARNING)
+def no_docker(facts: Facts) -> Advice:
+    docker = facts.docker
+    if docker.error and not docker.host and not docker.denied:
+        yield (
+            "no Docker engine answers; trials run in virtual environments, with weaker isolation",
+            "sudo systemctl start docker; not installed: sudo apt-get install docker.io",
+        )
+
+
+@rule("docker-old", Severity.WARNING)
+def old_docker(facts: Facts) -> Advice:
     version = facts.docker.version
-    return _when(version and compatibility.is_older(version, "20.10"), version=version)
+    if version and is_older(version, "20.10"):
+        yield (
+            f"Docker {version}: 20.10 is the oldest that was tried",
+            "sudo apt-get install --only-upgrade docker.io",
+        )
 
 
-def _docker_without_gpu(facts: Facts) -> Iterator[Words]:
-    return _when(facts.gpus and facts.docker.there and facts.docker.gpu_mode is None)
+@rule("docker-without-gpu", Severity.WARNING)
+def docker_without_gpu(facts: Facts) -> Advice:
+    if facts.gpus and facts.docker.there and facts.docker.gpu_mode is None:
+        configure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+        yield (
+            "the Docker engine has no access to the GPU; only --engine venv has",
+            f"install nvidia-container-toolkit, then: {configure}",
+        )
 
 
-def _silent_driver(facts: Facts) -> Iterator[Words]:
-    traces = ", ".join(facts.driver_traces[:3])
-    return _when(not facts.gpus and facts.driver_traces, traces=traces)
-
-
-def _no_gpu(facts: Facts) -> Iterator[Words]:
-    return _when(not facts.gpus and not facts.driver_traces)
-
-
-def _set_aside(facts: Facts) -> Iterator[Words]:
-    return ({"index": gpu.index, "name": gpu.name, "why": gpu.aside} for gpu in facts.gpus if gpu.aside)
-
-
-def _full(facts: Facts, low: int, high: int) -> Iterator[Words]:
-    for place in facts.places:
-        if place.free_bytes is not None and low <= place.free_bytes < high:
-            yield {"name": place.name, "path": place.path, "free": _gib(place.free_bytes), "clear": _clearing(place)}
-
-
-def _clearing(place: Place) -> str:
-    return "nox -s images -- --remove-unused" if place.name == "images" else f"du -sh {place.path}/* | sort -h"
-
-
-def _not_writable(facts: Facts) -> Iterator[Words]:
-    return ({"name": place.name, "path": place.path} for place in facts.places if not place.writable)
-
-
-def _bad_certificates(facts: Facts) -> Iterator[Words]:
-    return ({"name": name} for name, there in facts.bundles.items() if not there)
-
-
-def _proxies_differ(facts: Facts) -> Iterator[Words]:
-    for name, value in facts.proxies.items():
-        other = facts.proxies.get(name.upper())
-        if name.islower() and other not in {None, value}:
-            yield {"lower": name, "upper": name.upper()}
-
-
-def _proxies(facts: Facts) -> Iterator[Words]:
-    shown = ", ".join(f"{name}={value}" for name, value in facts.proxies.items())
-    return _when(facts.proxies, shown=shown)
-
-
-def _index_out_of_reach(facts: Facts) -> Iterator[Words]:
-    return _when(facts.index_error, error=facts.index_error)
-
-
-def _no_stacks(facts: Facts) -> Iterator[Words]:
-    return _when(facts.ptrace >= 1 and not facts.root_user, scope=facts.ptrace)
-
-
-def _no_py_spy(facts: Facts) -> Iterator[Words]:
-    return _when(not facts.py_spy)
-
-
-def _no_kernel_log(facts: Facts) -> Iterator[Words]:
-    return _when(facts.gpus and not facts.kernel_log)
-
-
-def _little_shared_memory(facts: Facts) -> Iterator[Words]:
-    found = facts.shared_memory_bytes
-    return _when(found is not None and found < GIB, found=_gib(found or 0))
-
-
-def _little_locked_memory(facts: Facts) -> Iterator[Words]:
-    found = facts.locked_memory_bytes
-    several = len(facts.gpus) > 1
-    return _when(several and found is not None and found < 64 * 2**20, found=f"{(found or 0) / 2**20:.0f} MiB")
-
-
-HOST_RULES = (
-    HostRule(
-        "python-old",
-        Severity.ERROR,
-        _old_python,
-        "Python {python}: the runner needs 3.11 or newer",
-        "uv python install 3.11",
-    ),
-    HostRule(
-        "nothing-to-run-in",
-        Severity.ERROR,
-        _nothing_to_run_in,
-        "no Docker engine answers, and without one trials need Linux, not {system}",
-        "start Docker Desktop, or: export DOCKER_HOST=ssh://user@gpu-box",
-    ),
-    HostRule(
-        "uv-missing",
-        Severity.ERROR,
-        _no_uv,
-        "uv is not there: no lock can be written, and the venv engine can't build",
-        "python -m pip install uv",
-    ),
-    HostRule(
-        "driver-silent",
-        Severity.ERROR,
-        _silent_driver,
-        "an NVIDIA driver is installed ({traces}) and does not answer: not loaded, or not of its library's version",
-        "nvidia-smi; sudo modprobe nvidia; after an update of the driver: sudo reboot",
-    ),
-    HostRule(
-        "disk-full",
-        Severity.ERROR,
-        lambda facts: _full(facts, 0, GIB),
-        "{name}: {free} free in {path}",
-        "{clear}",
-    ),
-    HostRule(
-        "not-writable",
-        Severity.ERROR,
-        _not_writable,
-        "{name}: {path} can't be written",
-        'sudo chown -R "$USER" {path}',
-    ),
-    HostRule(
-        "certificates-missing",
-        Severity.ERROR,
-        _bad_certificates,
-        "{name} names certificates that are not there: nothing can be fetched",
-        "unset {name}; or point it to the system's: /etc/ssl/certs/ca-certificates.crt",
-    ),
-    HostRule(
-        "index-out-of-reach",
-        Severity.ERROR,
-        _index_out_of_reach,
-        "the package index can't be reached: {error}",
-        "export UV_DEFAULT_INDEX=https://your.mirror/simple; behind a proxy: export HTTPS_PROXY=http://proxy:port",
-    ),
-    HostRule(
-        "docker-denied",
-        Severity.WARNING,
-        _docker_denied,
-        "a Docker engine is there and this user may not use it; trials run in virtual environments",
-        'sudo usermod -aG docker "$USER" && newgrp docker',
-    ),
-    HostRule(
-        "docker-elsewhere",
-        Severity.WARNING,
-        _docker_elsewhere,
-        "no Docker engine answers at DOCKER_HOST={host}; trials run in virtual environments",
-        "unset DOCKER_HOST; or start the engine there",
-    ),
-    HostRule(
-        "docker-missing",
-        Severity.WARNING,
-        _no_docker,
-        "no Docker engine answers; trials run in virtual environments, with weaker isolation",
-        "sudo systemctl start docker; not installed: sudo apt-get install docker.io",
-    ),
-    HostRule(
-        "docker-old",
-        Severity.WARNING,
-        _old_docker,
-        "Docker {version}: 20.10 is the oldest that was tried",
-        "sudo apt-get install --only-upgrade docker.io",
-    ),
-    HostRule(
-        "docker-without-gpu",
-        Severity.WARNING,
-        _docker_without_gpu,
-        "the Docker engine has no way to the GPU; only --engine venv reaches it",
-        "install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker && "
-        "sudo systemctl restart docker",
-    ),
-    HostRule(
-        "gpu-aside",
-        Severity.WARNING,
-        _set_aside,
-        "GPU {index} ({name}) is not used: {why}",
-        "nox -s clean",
-    ),
-    HostRule(
-        "disk-low",
-        Severity.WARNING,
-        lambda facts: _full(facts, GIB, 10 * GIB),
-        "{name}: only {free} free in {path}; one image with PyTorch and CUDA takes 15 GiB while it is built",
-        "{clear}",
-    ),
-    HostRule(
-        "proxies-differ",
-        Severity.WARNING,
-        _proxies_differ,
-        "{lower} and {upper} differ; programs disagree on which counts",
-        'export {upper}="${lower}"',
-    ),
-    HostRule(
-        "py-spy-missing",
-        Severity.WARNING,
-        _no_py_spy,
-        "py-spy is not there: a hang shows no stacks but those that Python tells by itself",
-        "python -m pip install py-spy",
-    ),
-    HostRule(
-        "ptrace-restricted",
-        Severity.WARNING,
-        _no_stacks,
-        "kernel.yama.ptrace_scope is {scope}: py-spy may not look at trials of the venv engine that hang",
-        "sudo sysctl kernel.yama.ptrace_scope=0",
-    ),
-    HostRule(
-        "kernel-log-hidden",
-        Severity.NOTE,
-        _no_kernel_log,
-        "this user may not read the kernel log: Xid faults of the driver are not in the evidence",
-        "sudo sysctl kernel.dmesg_restrict=0",
-    ),
-    HostRule(
-        "shared-memory-small",
-        Severity.NOTE,
-        _little_shared_memory,
-        "/dev/shm holds {found}: data loaders and NCCL may want more",  # noqa: S108 it is what it is called
-        "sudo mount -o remount,size=8G /dev/shm",
-    ),
-    HostRule(
-        "locked-memory-small",
-        Severity.NOTE,
-        _little_locked_memory,
-        "a process may lock {found} of memory: NCCL over InfiniBand wants more",
-        "ulimit -l unlimited",
-    ),
-    HostRule(
-        "gpu-missing",
-        Severity.NOTE,
-        _no_gpu,
-        "no NVIDIA GPU here: only simulated environments run",
-        "export DOCKER_HOST=ssh://user@gpu-box; for a host without a network: nox -s bundle -- CASE",
-    ),
-    HostRule(
-        "proxies",
-        Severity.NOTE,
-        _proxies,
-        "downloads go through {shown}",
-        "env -u HTTPS_PROXY -u HTTP_PROXY nox -s ..., where that is not wanted",
-    ),
-)
-
-
-# Of an environment on this machine
-
-
-def _no_lock(_facts: Facts, need: Need) -> Iterator[Words]:
-    return _when(not need.locked, case=need.case)
-
-
-def _old_driver(facts: Facts, need: Need) -> Iterator[Words]:
-    least = compatibility.least_driver(need.cuda) if need.cuda else None
-    old = need.spec.gpus and facts.driver and least and compatibility.is_older(facts.driver, least)
-    return _when(old, cuda=need.cuda, least=least, driver=facts.driver)
-
-
-def _without_code(facts: Facts, need: Need) -> Iterator[tuple[GpuFacts, compatibility.Build]]:
-    """GPUs that the case would be given, and for which its PyTorch has no code."""
-    build = compatibility.build(need.torch, need.cuda) if need.torch and need.cuda else None
-    if build is None or not need.spec.gpus:
-        return
+@rule("gpu-aside", Severity.WARNING)
+def gpu_aside(facts: Facts) -> Advice:
     for gpu in facts.gpus:
-        fit = hardware.meets(need.spec, [gpu] * need.spec.gpus) is None
-        if fit and not compatibility.covers(build, gpu.compute_capability):
-            yield gpu, build
+        if gpu.aside:
+            yield f"GPU {gpu.index} ({gpu.name}) is not used: {gpu.aside}", "nox -s clean"
 
 
-def _gpu_too_new(facts: Facts, need: Need) -> Iterator[Words]:
-    for gpu, build in _without_code(facts, need):
-        if compatibility.is_older(build.has[0], gpu.compute_capability):
-            yield _code_words(gpu, build, need, compatibility.having(gpu.compute_capability)[:1])
+@rule("disk-low", Severity.WARNING)
+def disk_low(facts: Facts) -> Advice:
+    for directory, free in _free(facts, GIB, 10 * GIB):
+        why = "one image with PyTorch and CUDA takes 15 GiB while it is built"
+        yield f"{directory.name}: only {free} free in {directory.path}; {why}", directory.clear
 
 
-def _gpu_too_old(facts: Facts, need: Need) -> Iterator[Words]:
-    for gpu, build in _without_code(facts, need):
-        if compatibility.is_older(gpu.compute_capability, build.has[0]):
-            yield _code_words(gpu, build, need, compatibility.having(gpu.compute_capability)[-1:])
+@rule("proxies-differ", Severity.WARNING)
+def proxies_differ(facts: Facts) -> Advice:
+    for name, value in facts.proxies.items():
+        upper = name.upper()
+        if name.islower() and facts.proxies.get(upper, value) != value:
+            yield f"{name} and {upper} differ; programs disagree on which counts", f'export {upper}="${name}"'
 
 
-def _code_words(gpu: GpuFacts, build: compatibility.Build, need: Need, others: Sequence[compatibility.Build]) -> Words:
-    return {
-        "torch": need.torch,
-        "cuda": need.cuda,
-        "has": f"{build.has[0]} to {build.has[-1]}",
-        "gpu": gpu.name,
-        "capability": gpu.compute_capability,
-        "case": need.case,
-        "other": next((f"torch {other.torch} with CUDA {other.cuda}" for other in others), "none that is known"),
-    }
+@rule("py-spy-missing", Severity.WARNING)
+def no_py_spy(facts: Facts) -> Advice:
+    if not facts.py_spy:
+        yield (
+            "py-spy is not installed: a hang shows only the stacks that Python itself can print",
+            "python -m pip install py-spy",
+        )
 
 
-def _unmet(facts: Facts, need: Need) -> Iterator[Words]:
-    reason = hardware.meets(need.spec, facts.gpus) if facts.gpus else None
-    return _when(reason, reason=reason, case=need.case)
+@rule("ptrace-restricted", Severity.WARNING)
+def ptrace_restricted(facts: Facts) -> Advice:
+    if facts.ptrace >= 1 and not facts.root_user:
+        yield (
+            f"kernel.yama.ptrace_scope is {facts.ptrace}: py-spy can't look into hanging trials of the venv engine",
+            "sudo sysctl kernel.yama.ptrace_scope=0",
+        )
 
 
-def _no_room_for_image(facts: Facts, need: Need) -> Iterator[Words]:
-    return _no_room(facts, "images", need.image_bytes if facts.docker.there else 0)
+@rule("kernel-log-hidden", Severity.NOTE)
+def kernel_log_hidden(facts: Facts) -> Advice:
+    if facts.gpus and not facts.kernel_log:
+        yield (
+            "this user may not read the kernel log: Xid faults of the driver are not in the evidence",
+            "sudo sysctl kernel.dmesg_restrict=0",
+        )
 
 
-def _no_room_for_venv(facts: Facts, need: Need) -> Iterator[Words]:
-    return _no_room(facts, "environments", 0 if facts.docker.there else need.environment_bytes)
+@rule("shared-memory-small", Severity.NOTE)
+def little_shared_memory(facts: Facts) -> Advice:
+    found = facts.shared_memory_bytes
+    if found is not None and found < GIB:
+        yield (
+            f"/dev/shm holds {_gib(found)}: data loaders and NCCL may want more",  # noqa: S108 its name in the message
+            "sudo mount -o remount,size=8G /dev/shm",
+        )
 
 
-def _no_room(facts: Facts, name: str, wanted: int) -> Iterator[Words]:
-    place = facts.place(name)
-    if place and place.free_bytes is not None and place.free_bytes < wanted:
-        yield {"path": place.path, "free": _gib(place.free_bytes), "wanted": _gib(wanted), "clear": _clearing(place)}
+@rule("locked-memory-small", Severity.NOTE)
+def little_locked_memory(facts: Facts) -> Advice:
+    found = facts.locked_memory_bytes
+    if len(facts.gpus) > 1 and found is not None and found < 64 * 2**20:
+        yield (
+            f"a process may lock {found / 2**20:.0f} MiB of memory: NCCL over InfiniBand wants more",
+            "ulimit -l unlimited",
+        )
 
 
-def _no_python(facts: Facts, need: Need) -> Iterator[Words]:
-    missing = not facts.docker.there and need.environment_bytes and need.spec.python not in facts.pythons
-    return _when(missing, python=need.spec.python)
+@rule("gpu-missing", Severity.NOTE)
+def no_gpu(facts: Facts) -> Advice:
+    if not facts.gpus and not facts.driver_traces:
+        yield (
+            "no NVIDIA GPU here: only simulated environments run",
+            "export DOCKER_HOST=ssh://user@gpu-box; for a host without a network: nox -s bundle -- CASE",
+        )
 
 
-NEED_RULES = (
-    NeedRule(
-        "lock-missing",
-        Severity.ERROR,
-        _no_lock,
-        "there is no lock",
-        "nox -s lock -- {case}",
-    ),
-    NeedRule(
-        "driver-old",
-        Severity.ERROR,
-        _old_driver,
-        "the lock has CUDA {cuda}, which needs NVIDIA driver {least} or newer, and here is {driver}",
-        "install a newer driver and reboot (Ubuntu: sudo ubuntu-drivers install)",
-    ),
-    NeedRule(
-        "gpu-too-new",
-        Severity.ERROR,
-        _gpu_too_new,
-        "torch {torch} with CUDA {cuda} has code for compute capability {has}, and none for {capability} ({gpu})",
-        "nox -s case-{case} -- --environment ANOTHER; the first with code for it is {other}",
-    ),
-    NeedRule(
-        "gpu-too-old",
-        Severity.ERROR,
-        _gpu_too_old,
-        "torch {torch} with CUDA {cuda} has code for compute capability {has}, no more for {capability} ({gpu})",
-        "nox -s case-{case} -- --environment ANOTHER; the last with code for it is {other}",
-    ),
-    NeedRule(
-        "image-room",
-        Severity.ERROR,
-        _no_room_for_image,
-        "building the image takes up to {wanted}, and {path} has {free} free",
-        "{clear}",
-    ),
-    NeedRule(
-        "environment-room",
-        Severity.ERROR,
-        _no_room_for_venv,
-        "the virtual environment takes up to {wanted}, and {path} has {free} free",
-        "{clear}",
-    ),
-    NeedRule(
-        "python-missing",
-        Severity.WARNING,
-        _no_python,
-        "without Docker it needs a Python {python}, and none is on PATH; uv fetches one where it can",
-        "uv python install {python}",
-    ),
-    NeedRule(
-        "hardware-unmet",
-        Severity.NOTE,
-        _unmet,
-        "is skipped here: {reason}",
-        "nox -s case-{case} on a machine that has it",
-    ),
-)
+@rule("proxies", Severity.NOTE)
+def proxies(facts: Facts) -> Advice:
+    if facts.proxies:
+        yield (
+            f"downloads go through {', '.join(f'{name}={value}' for name, value in facts.proxies.items())}",
+            "to go without: env -u HTTPS_PROXY -u HTTP_PROXY nox -s ...",
+        )
+
+
+def _free(facts: Facts, low: int, high: int) -> Iterator[tuple[Directory, str]]:
+    """Directories with `low` to `high` bytes free, and how many those are."""
+    for each in facts.directories:
+        if each.free_bytes is not None and low <= each.free_bytes < high:
+            yield each, _gib(each.free_bytes)
 
 
 def _gib(count: float) -> str:
     return f"{count / GIB:.1f} GiB"
+
+
+# About what an environment needs
+
+
+@rule("lock-missing", Severity.ERROR, NEED_RULES)
+def no_lock(_facts: Facts, need: Need) -> Advice:
+    if not need.locked:
+        yield "it has no lock", f"nox -s lock -- {need.case}"
+
+
+@rule("driver-old", Severity.ERROR, NEED_RULES)
+def old_driver(facts: Facts, need: Need) -> Advice:
+    least = least_driver(need.cuda) if need.cuda else None
+    if need.spec.gpus and facts.driver and least and is_older(facts.driver, least):
+        yield (
+            f"the lock has CUDA {need.cuda}, which needs NVIDIA driver {least} or newer, and here is {facts.driver}",
+            "install a newer driver and reboot (Ubuntu: sudo ubuntu-drivers install)",
+        )
+
+
+@rule("gpu-too-new", Severity.ERROR, NEED_RULES)
+def gpu_too_new(facts: Facts, need: Need) -> Advice:
+    for gpu, wheel in _without_code(facts, need):
+        if is_older(wheel.has[0], gpu.compute_capability):
+            yield (
+                f"{_has(need, wheel)}, and none for {gpu.compute_capability} ({gpu.name})",
+                f"{_another(need)}; the first with code for it is {_named(having(gpu.compute_capability)[:1])}",
+            )
+
+
+@rule("gpu-too-old", Severity.ERROR, NEED_RULES)
+def gpu_too_old(facts: Facts, need: Need) -> Advice:
+    for gpu, wheel in _without_code(facts, need):
+        if is_older(gpu.compute_capability, wheel.has[0]):
+            yield (
+                f"{_has(need, wheel)}, no more for {gpu.compute_capability} ({gpu.name})",
+                f"{_another(need)}; the last with code for it is {_named(having(gpu.compute_capability)[-1:])}",
+            )
+
+
+@rule("image-room", Severity.ERROR, NEED_RULES)
+def no_room_for_image(facts: Facts, need: Need) -> Advice:
+    if facts.docker.there:
+        yield from _no_room(facts, "images", need.image_bytes, "building the image")
+
+
+@rule("environment-room", Severity.ERROR, NEED_RULES)
+def no_room_for_venv(facts: Facts, need: Need) -> Advice:
+    if not facts.docker.there:
+        yield from _no_room(facts, "environments", need.environment_bytes, "the virtual environment")
+
+
+@rule("python-missing", Severity.WARNING, NEED_RULES)
+def no_python(facts: Facts, need: Need) -> Advice:
+    python = need.spec.python
+    if not facts.docker.there and need.environment_bytes and python not in facts.pythons:
+        yield (
+            f"without Docker it needs a Python {python}, and none is on PATH; uv downloads one where it can",
+            f"uv python install {python}",
+        )
+
+
+@rule("hardware-unmet", Severity.NOTE, NEED_RULES)
+def hardware_unmet(facts: Facts, need: Need) -> Advice:
+    reason = hardware.meets(need.spec, facts.gpus) if facts.gpus else None  # no GPU at all is said once, of the machine
+    if reason:
+        yield f"is skipped here: {reason}", f"nox -s case-{need.case} on a machine that has it"
+
+
+def _without_code(facts: Facts, need: Need) -> Iterator[tuple[HostGpu, Build]]:
+    """GPUs that the case would be given, and the build of PyTorch that has no code for them."""
+    wheel = build(need.torch, need.cuda) if need.torch and need.cuda else None
+    if wheel is None or not need.spec.gpus:
+        return
+    for gpu in facts.gpus:
+        fit = hardware.meets(need.spec, [gpu] * need.spec.gpus) is None
+        if fit and not covers(wheel, gpu.compute_capability):
+            yield gpu, wheel
+
+
+def _has(need: Need, wheel: Build) -> str:
+    return f"torch {need.torch} with CUDA {need.cuda} has code for compute capability {wheel.has[0]} to {wheel.has[-1]}"
+
+
+def _another(need: Need) -> str:
+    return f"nox -s case-{need.case} -- --environment ANOTHER"
+
+
+def _named(builds: Sequence[Build]) -> str:
+    return next((f"torch {each.torch} with CUDA {each.cuda}" for each in builds), "none that is known")
+
+
+def _no_room(facts: Facts, name: str, wanted: int, what: str) -> Advice:
+    for each in facts.directories:
+        if each.name == name and each.free_bytes is not None and each.free_bytes < wanted:
+            yield f"{what} takes up to {_gib(wanted)}, and {each.path} has {_gib(each.free_bytes)} free", each.clear

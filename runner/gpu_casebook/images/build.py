@@ -31,7 +31,7 @@ from gpu_casebook.images import bases, wheels
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin
 from gpu_casebook.locking import sole
 from gpu_casebook.manifest.case import known_images
-from gpu_casebook.packages.lock import wheel_bytes
+from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, wheel_bytes
 from gpu_casebook.packages.settings import BuildSettings, collect
 from gpu_casebook.text import one_line, plain
 from gpu_casebook.trial import Note, Recipe
@@ -59,11 +59,6 @@ PYTHON = "3.11"
 _COMMON = "common"
 _LAST_LINES = 20
 _ROOM_FOR_TOOLS = 2 * 2**30
-_ROOM_PER_WHEEL_BYTE = 6
-"""Disk that a build takes at its peak, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of wheels and 4.84 GB
-installed, and 15.1 GB were taken meanwhile (the layer of the stage that installs, then the copy that the image keeps,
-as a container and again as a layer)."""
-
 _ORDER = ("override", "environment", "tools", "installer", "system", "base")
 """Parts, each before those that it stands on."""
 
@@ -213,7 +208,7 @@ def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> Absen
 
 def peak_bytes(recipe: Recipe) -> int:
     """Disk that the build of an environment takes while it runs, without what it stands on."""
-    return _ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
+    return ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
 
 
 def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
