@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
-# dependencies = ["torch==2.11.0", "triton==3.6.0"]
+# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
 """A backward kernel stores past a buffer of one row; the next matrix product says CUBLAS_STATUS_EXECUTION_FAILED.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
-# dependencies = ["torch==2.11.0", "triton==3.6.0"]
+# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
 """The same attention, with the same mask, on another backend.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
-# dependencies = ["torch==2.11.0", "triton==3.6.0"]
+# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
 """cuDNN's attention backward gives NaN in the queries' gradient, for some sequence lengths, where a mask is passed.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
-# dependencies = ["torch==2.11.0", "triton==3.6.0"]
+# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
 """Gradients accumulated over replays of torch.cuda.make_graphed_callables are twice the last one, not their sum.
 
