@@ -37,7 +37,7 @@ def synthetic(jobs: int, workers: int) -> dict[str, float]:
     from gpu_casebook.corpus.journal import Journal, new_id
     from gpu_casebook.corpus.model import Run
     from gpu_casebook.corpus.pool import Pool
-    from gpu_casebook.corpus.table import display
+    from gpu_casebook.corpus.table import RunTable
     from gpu_casebook.corpus.workers import Machine
     from tests.corpus.pool_jobs import job, settings
 
@@ -48,7 +48,7 @@ def synthetic(jobs: int, workers: int) -> dict[str, float]:
         begun = time.perf_counter()
         with (
             Journal.create(place / "reports", record) as journal,
-            display(nowhere, all_jobs) as shown,
+            RunTable(nowhere, all_jobs) as shown,
             Pool(
                 record.settings,
                 journal.directory / "logs",

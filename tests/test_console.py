@@ -1,8 +1,7 @@
 import io
 import re
 
-from gpu_casebook.console import PlainConsole, console
-from gpu_casebook.live import LiveConsole
+from gpu_casebook.console import NOTE_S, Console
 
 
 class Clock:
@@ -13,19 +12,14 @@ class Clock:
         return self.now
 
 
-def plain() -> tuple[PlainConsole, io.StringIO, Clock]:
+def plain() -> tuple[Console, io.StringIO, Clock]:
     file, clock = io.StringIO(), Clock()
-    return PlainConsole(file, clock), file, clock
+    return Console(file, clock), file, clock
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_a_log_gets_plain_lines_and_a_terminal_a_live_display() -> None:
-    assert isinstance(console(io.StringIO()), PlainConsole)
-    assert isinstance(console(Terminal()), LiveConsole)
 
 
 def test_plain_step_says_that_it_begins_and_how_long_it_took() -> None:
@@ -54,9 +48,9 @@ def test_plain_notes_are_rare_enough_for_a_log() -> None:
 
 def test_plain_task_counts() -> None:
     out, file, _ = plain()
-    with out.task("rwkv6-backward", 2) as task:
-        task.advance("repro trial 1: as-expected (0.5 s)")
-        task.advance("fixed trial 1: as-expected (0.4 s)")
+    with out.task("rwkv6-backward", 2) as advance:
+        advance("repro trial 1: as-expected (0.5 s)")
+        advance("fixed trial 1: as-expected (0.4 s)")
     assert file.getvalue().splitlines() == [
         "rwkv6-backward 1/2: repro trial 1: as-expected (0.5 s)",
         "rwkv6-backward 2/2: fixed trial 1: as-expected (0.4 s)",
@@ -65,11 +59,47 @@ def test_plain_task_counts() -> None:
 
 def test_live_display_keeps_what_each_trial_gave_and_takes_no_markup_from_it() -> None:
     file = Terminal()
-    out = LiveConsole(file)
+    out = Console(file)
     with out.step("preparing [bold]x") as note:
         note("step 1/3 [red]")
-    with out.task("case", 1) as task:
-        task.advance("repro trial 1: otherwise: saw [/nonsense] on stdout")
+    with out.task("case", 1) as advance:
+        advance("repro trial 1: otherwise: saw [/nonsense] on stdout")
     out.say("done [/b]")
     assert "saw [/nonsense] on stdout" in file.getvalue()
     assert "done [/b]" in file.getvalue()
+    assert "case 1/1" not in file.getvalue()
+
+
+def test_a_copy_gets_plain_lines_of_a_terminal_too() -> None:
+    shown, log = Terminal(), io.StringIO()
+    out = Console(shown)
+    with out.copied_to(log):
+        with out.step("preparing") as note:
+            note("step 1/3")
+        with out.task("case", 1) as advance:
+            advance("repro trial 1: as-expected")
+        out.say("done")
+    out.say("later")
+    assert log.getvalue().splitlines() == ["preparing ...", "case 1/1: repro trial 1: as-expected", "done"]
+    assert "later" in shown.getvalue()
+
+
+def test_who_is_told_gets_every_line_and_some_of_the_notes() -> None:
+    file, clock, told = io.StringIO(), Clock(), list[str]()
+    out = Console(file, clock, tell=told.append)
+    with out.step("building") as note:
+        for number in range(8):
+            clock.now += NOTE_S / 2
+            note(str(number))
+        out.say("a line")
+        note("8")
+    assert told == [
+        "building ...",
+        "building: 1",
+        "building: 3",
+        "building: 5",
+        "building: 7",
+        "a line",
+        "building: 1.0 s",
+    ]
+    assert file.getvalue().splitlines() == ["building ...", "a line", "building: 1.0 s"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Evidence, Variant, Verdict
 from gpu_casebook.manifest.case import find
@@ -42,7 +42,7 @@ def go(
         (locks / f"{environment}.txt").write_text(LOCK)
     engine = FakeEngine({"repro.py": repro, "fixed.py": fixed})
     options = Options(environment="interpreter", trials=trials)
-    run = run_case(find(checkout.root, "tiny", IMAGES), options, engine, PlainConsole(io.StringIO()))
+    run = run_case(find(checkout.root, "tiny", IMAGES), options, engine, Console(io.StringIO()))
     assert isinstance(run, Evidence)
     assert len(engine.requests) == len(run.trials)
     return Evidence.model_validate_json(run.model_dump_json())

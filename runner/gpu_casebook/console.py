@@ -1,82 +1,117 @@
-"""What a person sees while the runner works: live on a terminal, plain lines elsewhere."""
+"""What a person sees while the runner works: plain lines, and on a terminal a live display by rich."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TextIO
+from contextlib import contextmanager
+from functools import partial
+from typing import TextIO
+
+from gpu_casebook.text import one_line
 
 QUIET_S = 10.0
 """Plain output gets a note at most this often: a CI log wants signs of life, not every download."""
+NOTE_S = 0.25
+"""`tell` gets the notes of a step, such as the lines of a build, at most this often."""
 
 
-class Task(Protocol):
-    """A counted piece of work."""
+class Console:
+    """Plain lines on `file`, or a live display where it is a terminal. Without a file: sys.stdout, in plain lines.
 
-    def advance(self, text: str) -> None:
-        """One more is done; `text` says what came of it."""
+    `tell` gets every plain line as well, and the notes between them.
+    """
 
-
-class Console(Protocol):
-    def say(self, text: str) -> None:
-        """One line that stays."""
-
-    def step(self, title: str) -> AbstractContextManager[Callable[[str], None]]:
-        """A piece of work of unknown length; yields a function that takes notes on what is being done."""
-
-    def task(self, title: str, total: int) -> AbstractContextManager[Task]:
-        """A piece of work of `total` parts."""
-
-
-class PlainConsole:
-    """Lines for a log: each says what begins, what came of it, and how long it took."""
-
-    def __init__(self, file: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file = file
+    def __init__(
+        self,
+        file: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
         self._clock = clock
+        self._tell = tell
+        self._told = float("-inf")
+        self._logs: list[TextIO | None] = [file]
+        self.rich = None
+        if file is not None and file.isatty():
+            from rich.console import Console as Rich  # noqa: PLC0415 rich takes a tenth of a second to import
+
+            self.rich = Rich(file=file, highlight=False, soft_wrap=True)
+            self._logs.clear()
 
     def say(self, text: str) -> None:
-        print(text, file=self._file, flush=True)
+        """Print one line that stays."""
+        if self.rich:
+            self.rich.print(text, markup=False)
+        self._log(text)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
+        """A piece of work of unknown length. Yields a function that takes notes on what is being done."""
         begun = last = self._clock()
 
         def note(text: str) -> None:
             nonlocal last
+            if self.rich:
+                room = max(20, self.rich.width - len(title) - 20)
+                update(description=f"{title}: {one_line(text, room)}")
             now = self._clock()
             if now - last >= QUIET_S:
                 last = now
-                self.say(f"{title}: {one_line(text, 160)} ({now - begun:.0f} s)")
+                self._log(f"{title}: {one_line(text, 160)} ({now - begun:.0f} s)")
+            elif self._tell and now - self._told >= NOTE_S:
+                self._told = now
+                self._tell(f"{title}: {text}")
 
-        self.say(f"{title} ...")
-        yield note
+        self._log(f"{title} ...")
+        with self._progress(title) as update:
+            yield note
         took = self._clock() - begun
         if took >= 1:
-            self.say(f"{title}: {took:.1f} s")
+            self._log(f"{title}: {took:.1f} s")
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Task]:
-        console = self
+    def task(self, title: str, total: int) -> Iterator[Callable[[str], None]]:
+        """A piece of work of `total` parts. Yields a function to call after each one, with what came of it."""
+        done = 0
 
-        class _Task:
-            done = 0
+        def advance(text: str) -> None:
+            nonlocal done
+            done += 1
+            if self.rich:
+                self.rich.print(f"  {text}", markup=False)
+            update(advance=1)
+            self._log(f"{title} {done}/{total}: {text}")
 
-            def advance(self, text: str) -> None:
-                self.done += 1
-                console.say(f"{title} {self.done}/{total}: {text}")
+        with self._progress(title, total) as update:
+            yield advance
 
-        yield _Task()
+    @contextmanager
+    def copied_to(self, log: TextIO) -> Iterator[None]:
+        """Write to `log` too, as plain lines."""
+        self._logs.append(log)
+        try:
+            yield
+        finally:
+            self._logs.remove(log)
 
+    def _log(self, text: str) -> None:
+        for log in self._logs:
+            print(text, file=log, flush=True)
+        if self._tell:
+            self._told = self._clock()
+            self._tell(text)
 
-def console(file: TextIO) -> Console:
-    """The console that fits where `file` goes."""
-    if not file.isatty():
-        return PlainConsole(file)
-    from gpu_casebook.live import LiveConsole  # noqa: PLC0415 rich takes a tenth of a second to import
+    @contextmanager
+    def _progress(self, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+        """On a terminal show a bar, or a spinner where no `total` is known. Yields a function that updates it."""
+        if self.rich is None:
+            yield lambda **_: None
+            return
+        from rich import progress as shown  # noqa: PLC0415 rich takes a tenth of a second to import
 
-    return LiveConsole(file)
-
-
-def one_line(text: str, room: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= room else line[: room - 1] + "…"
+        description, elapsed = shown.TextColumn("{task.description}", markup=False), shown.TimeElapsedColumn()
+        columns: list[shown.ProgressColumn] = [shown.SpinnerColumn(), description, elapsed]
+        if total is not None:
+            bar, left = shown.BarColumn(bar_width=30), shown.TimeRemainingColumn()
+            columns = [description, bar, shown.MofNCompleteColumn(), elapsed, shown.TextColumn("left"), left]
+        with shown.Progress(*columns, console=self.rich, transient=True) as progress:
+            yield partial(progress.update, progress.add_task(title, total=total))

@@ -196,7 +196,7 @@ class CaseItem(pytest.Item):
         self.user_properties += _properties(result)
 
     def _run(self) -> "Evidence | Skipped":
-        from gpu_casebook.console import PlainConsole
+        from gpu_casebook.console import Console
         from gpu_casebook.evidence import evidence_path
         from gpu_casebook.run.pipeline import run_case
         from gpu_casebook.run.plan import Options, Skipped
@@ -208,7 +208,7 @@ class CaseItem(pytest.Item):
             trials=config.getoption("casebook_trials"),
         )
         engine = config.stash[_ENGINES].of(self.case.directory.parents[1])
-        result = run_case(self.case, options, engine, PlainConsole())
+        result = run_case(self.case, options, engine, Console())
         if not isinstance(result, Skipped) and (reports := _reports(config)):
             path = evidence_path(reports, result)
             result.write(path)

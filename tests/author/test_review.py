@@ -6,7 +6,7 @@ import pytest
 from gpu_casebook.author.draft import SECTIONS
 from gpu_casebook.author.finding import Severity
 from gpu_casebook.author.review import Review, exchanged, near_to, review, static
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import choose as choosing
 from gpu_casebook.evidence import Variant
@@ -40,7 +40,7 @@ def write(checkout: Checkout, manifest: str = MANIFEST) -> None:
 
 
 def reviewed(root: Path, engine: FakeEngine, **options: str) -> Review:
-    return review(root, "tiny", Options(probes=False, **options), engine, PlainConsole(io.StringIO()))  # type: ignore[arg-type]
+    return review(root, "tiny", Options(probes=False, **options), engine, Console(io.StringIO()))  # type: ignore[arg-type]
 
 
 def good() -> FakeEngine:

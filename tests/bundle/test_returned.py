@@ -7,7 +7,7 @@ import pytest
 
 from gpu_casebook.bundle.document import Bundle
 from gpu_casebook.bundle.returned import Returned, join
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
 from gpu_casebook.manifest.case import Case
@@ -35,7 +35,7 @@ def bundle(case: Case) -> Bundle:
 @pytest.fixture
 def evidence(case: Case) -> Evidence:
     engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
-    found = run_case(case, Options(environment="interpreter"), engine, PlainConsole())
+    found = run_case(case, Options(environment="interpreter"), engine, Console())
     assert isinstance(found, Evidence)
     return found
 

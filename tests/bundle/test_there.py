@@ -10,7 +10,7 @@ import pytest
 from gpu_casebook.bundle import there
 from gpu_casebook.bundle.pack import IMAGES, Saved, Wish, pack
 from gpu_casebook.bundle.returned import Returned
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.daemon import client as module
 from gpu_casebook.daemon.client import connect
 from gpu_casebook.errors import CasebookError, MachineError
@@ -80,7 +80,7 @@ def home(checkout: Checkout, wish: Wish, tmp_path: Path) -> Path:
 
 def run(home: Path, options: Options | None = None) -> tuple[Returned, Path, str]:
     said = io.StringIO()
-    returned, path = there.run(home, options or Options(), PlainConsole(said))
+    returned, path = there.run(home, options or Options(), Console(said))
     return returned, path, said.getvalue()
 
 

@@ -23,7 +23,7 @@ from gpu_casebook.corpus.drive import Driver
 from gpu_casebook.corpus.fleet import Fleet
 from gpu_casebook.corpus.fleet_nodes import CAPABILITY_LABEL
 from gpu_casebook.corpus.model import Job, Run, Settings
-from gpu_casebook.corpus.table import display
+from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Said, Start
 from gpu_casebook.evidence import Grade
 
@@ -141,7 +141,7 @@ class Scenario:
         with journal.Journal.create(self.top / "reports", run) as record:
             killer = threading.Thread(target=self.kill_when, args=[lambda: begun.exists() and record.run.finished])
             killer.start()
-            Driver(journal=record, workers=fleet, display=display(io.StringIO(), jobs)).drive()
+            Driver(journal=record, workers=fleet, display=RunTable(io.StringIO(), jobs)).drive()
             finished = {each.job.environment: each.model_dump(mode="json") for each in record.run.finished}
         killer.join()
         return {"killed": finished, "left after a kill": len(fleet.machines)}

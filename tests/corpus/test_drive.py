@@ -12,7 +12,7 @@ from gpu_casebook.corpus import order
 from gpu_casebook.corpus.drive import Driver, Pages
 from gpu_casebook.corpus.journal import Journal, read
 from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run
-from gpu_casebook.corpus.table import display
+from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Gpu, Machine, Start
 from gpu_casebook.errors import MachineError
 from gpu_casebook.evidence import Verdict, evidence_path
@@ -88,7 +88,7 @@ class Bench:
         self.journal = Journal.create(reports, run)
 
     def drive(self, workers: FakeWorkers, **more: object) -> None:
-        shown = display(self.out, self.journal.run.left, len(self.journal.run.finished))
+        shown = RunTable(self.out, self.journal.run.left, len(self.journal.run.finished))
         Driver(journal=self.journal, workers=workers, display=shown, **more).drive()  # type: ignore[arg-type]
 
     @property

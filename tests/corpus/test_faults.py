@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.corpus import work
 from gpu_casebook.corpus.model import End, Job, Settings
 from gpu_casebook.corpus.workers import ATTEMPTS
@@ -489,7 +489,7 @@ def test_a_clock_that_jumps_changes_no_duration(world: World, monkeypatch: pytes
         monkeypatch.setattr(module, "datetime", Backwards)
     job = Job(case="good", environment="plain", failure="exception", project="owner/name", grade=Grade.SIMULATED)
     settings = Settings(root=str(world.root), reports=str(world.reports))
-    finished = work.run_job(job, settings, PlainConsole(sys.stderr))
+    finished = work.run_job(job, settings, Console(sys.stderr))
     assert finished
     assert finished.end is End.RAN, finished.reason
     assert Backwards.asked >= 2

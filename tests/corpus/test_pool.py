@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from gpu_casebook.corpus import pool as pools
-from gpu_casebook.corpus import serve
 from gpu_casebook.corpus.model import Job
 from gpu_casebook.corpus.order import choose
 from gpu_casebook.corpus.pool import Pool, local_machine
@@ -124,20 +123,6 @@ def test_what_a_worker_does_is_told_and_the_end_comes_after_it(pool: Pool) -> No
     assert [type(event) for event in events] == [Said, Ended]
     assert isinstance(events[0], Said)
     assert (events[0].worker, events[0].text) == ("w1", "building ...")
-
-
-def test_notes_are_told_at_most_so_often(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[str] = []
-    now = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    console = serve.NotingConsole(told.append)
-    with console.step("building") as note:
-        for number in range(8):
-            now += serve.NOTE_S / 2
-            note(str(number))
-        console.say("a line")
-        note("8")
-    assert told == ["building ...", "building: 1", "building: 3", "building: 5", "building: 7", "a line"]
 
 
 def test_what_a_job_prints_goes_to_a_file(pool: Pool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 import ast
 import hashlib
 import inspect
+import io
 import json
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpu_casebook.console import Console
 from gpu_casebook.corpus import reuse as module
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.reuse import NONE_YET, Age, Device, Here, reuse, why_not
@@ -44,7 +46,7 @@ class Place:
 
     def run(self, **options: Any) -> Path:
         engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
-        result = run_case(self.case, Options(environment="interpreter", **options), engine, Quiet())
+        result = run_case(self.case, Options(environment="interpreter", **options), engine, Console(io.StringIO()))
         assert not isinstance(result, Skipped)
         path = evidence_path(self.root / "reports", result)
         result.write(path)
@@ -68,21 +70,6 @@ class Place:
         found = self.asked(*args, **more)
         assert isinstance(found, Job)
         return found.because
-
-
-class Quiet:
-    def say(self, text: str) -> None: ...
-
-    def step(self, title: str) -> Any:
-        from contextlib import nullcontext
-
-        return nullcontext(lambda _text: None)
-
-    def task(self, title: str, total: int) -> Any:
-        from contextlib import nullcontext
-        from unittest.mock import Mock
-
-        return nullcontext(Mock())
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console as Rich
 
-from gpu_casebook.corpus.live_table import LiveTable
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
-from gpu_casebook.corpus.table import Display, Lines, State, clock_time, display, line
+from gpu_casebook.corpus.table import RunTable, clock_time, line
 from gpu_casebook.corpus.workers import Machine, Start
 from gpu_casebook.evidence import Verdict
 from tests.corpus.pool_jobs import job
@@ -38,7 +37,7 @@ def jobs(count: int, expected_s: float | None = 10) -> list[Job]:
     return [job(f"case-{number}", expected_s=expected_s) for number in range(count)]
 
 
-def started(shown: Display, of: Job, worker: str = "w1", *gpus: int) -> None:
+def started(shown: RunTable, of: Job, worker: str = "w1", *gpus: int) -> None:
     shown.started(Start(job=of, machine="box", gpus=gpus), worker)
 
 
@@ -47,7 +46,7 @@ def started(shown: Display, of: Job, worker: str = "w1", *gpus: int) -> None:
 
 def test_a_line_for_each_job_with_its_number_verdict_time_and_worker() -> None:
     out, all_jobs = io.StringIO(), jobs(10)
-    with display(out, all_jobs, done=90) as shown:
+    with RunTable(out, all_jobs, done=90) as shown:
         started(shown, all_jobs[0])
         shown.said("w1", "trial 1 of 3")
         shown.ended(finished(all_jobs[0]))
@@ -88,7 +87,7 @@ def test_what_came_of_a_job_is_told_and_why_unless_all_is_well(end: Finished, to
 
 def test_a_lost_worker_is_told_and_the_job_counts_once() -> None:
     out, all_jobs = io.StringIO(), jobs(1)
-    shown = display(out, all_jobs)
+    shown = RunTable(out, all_jobs)
     started(shown, all_jobs[0])
     shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1.25))
     started(shown, all_jobs[0], "w2")
@@ -105,17 +104,12 @@ def test_what_a_case_says_can_not_make_two_lines_or_move_the_cursor() -> None:
     assert len(told) < 250
 
 
-def test_a_log_gets_no_table() -> None:
-    assert isinstance(display(io.StringIO(), []), Lines)
-    assert isinstance(display(Terminal(), []), LiveTable)
-
-
 # --- the time left
 
 
 def test_the_time_left_goes_down_with_the_work() -> None:
     clock, all_jobs = Clock(), jobs(4)
-    state = State(all_jobs, 0, clock)
+    state = RunTable(io.StringIO(), all_jobs, clock=clock)
     state.machines = [BOX]
     assert state.left_s == 20
     state.started(Start(job=all_jobs[0], machine="box"), "w1")
@@ -131,21 +125,20 @@ def test_the_time_left_goes_down_with_the_work() -> None:
 
 def test_what_a_build_takes_is_not_taken_off_the_job() -> None:
     clock, (one,) = Clock(), jobs(1)
-    state = State([one], 0, clock)
+    state = RunTable(io.StringIO(), [one], clock=clock)
     state.machines = [BOX]
     state.started(Start(job=one, machine="box", builds=True), "w1")
     clock.now += 4
     assert state.left_s == 10
-    shown = Lines(io.StringIO(), state)
-    shown.built(one)
+    state.built(one)
     assert (state.left_s, state.workers, state.done) == (10, {}, 0)
 
 
 def test_a_job_that_lost_its_worker_is_still_to_be_done() -> None:
-    state = State(jobs(1), 0, Clock())
+    state = RunTable(io.StringIO(), jobs(1), clock=Clock())
     state.machines = [BOX]
     state.started(Start(job=jobs(1)[0], machine="box"), "w1")
-    state.waits_again(jobs(1)[0])
+    state.built(jobs(1)[0])
     assert state.left_s == 10
     assert state.workers == {}
 
@@ -165,16 +158,15 @@ def clock() -> Clock:
     return Clock()
 
 
-def drawn(table: LiveTable, width: int = 100) -> str:
+def drawn(table: RunTable, width: int = 100) -> str:
     out = io.StringIO()
     Rich(file=out, width=width).print(table.drawn())
     return "\n".join(row.rstrip() for row in out.getvalue().splitlines())
 
 
-def table(all_jobs: list[Job], clock: Clock, done: int = 0) -> LiveTable:
-    made = display(Terminal(), all_jobs, done, clock)
-    assert isinstance(made, LiveTable)
-    made.machines([BOX])
+def table(all_jobs: list[Job], clock: Clock, done: int = 0) -> RunTable:
+    made = RunTable(Terminal(), all_jobs, done, clock)
+    made.machines = [BOX]
     return made
 
 
@@ -206,9 +198,9 @@ def test_what_ended_tells_how_long_those_take_that_nobody_has_timed(clock: Clock
     all_jobs = jobs(5, expected_s=None)
     shown = table(all_jobs, clock)
     shown.ended(finished(all_jobs[0], None, end=End.BROKE, duration_s=1000))
-    assert shown._state.left_s is None
+    assert shown.left_s is None
     shown.ended(finished(all_jobs[1], duration_s=20))
-    assert shown._state.left_s == 30
+    assert shown.left_s == 30
 
 
 def test_the_table_shows_the_last_results_and_does_not_grow(clock: Clock) -> None:
@@ -240,14 +232,11 @@ def test_nothing_that_is_said_is_taken_for_markup(clock: Clock) -> None:
 
 def test_what_is_not_confirmed_and_who_was_lost_stay_in_sight() -> None:
     out, all_jobs = Terminal(), jobs(3)
-    with display(out, all_jobs) as shown:
+    with RunTable(out, all_jobs) as shown:
         for each in all_jobs:
             started(shown, each)
         shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1))
         shown.ended(finished(all_jobs[1], Verdict.FIX_FAILS, reason="see [there]"))
-        shown.say("a line")
-        assert isinstance(shown, LiveTable)
         assert "case-1/e" not in drawn(shown)
     assert "lost case-0/e: worker w1 after 1.0 s: it was killed" in out.getvalue()
     assert "[1/3] fix-fails case-1/e (12.3 s, w1): see [there]" in out.getvalue()
-    assert "a line" in out.getvalue()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.corpus import work
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.work import REASON_LIMIT, run_job
@@ -37,12 +37,12 @@ class Bench:
 
     def run(self, *gpus: int, job: Job | None = None, **settings: object) -> Finished:
         asked = self.settings.model_copy(update=settings)
-        done = run_job(job or self.job, asked, PlainConsole(self.said), gpus)
+        done = run_job(job or self.job, asked, Console(self.said), gpus)
         assert done is not None
         return done
 
     def build(self) -> Finished | None:
-        return run_job(self.job, self.settings, PlainConsole(self.said), builds=True)
+        return run_job(self.job, self.settings, Console(self.said), builds=True)
 
 
 @pytest.fixture

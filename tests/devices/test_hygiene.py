@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import aside, hardware, kernel_log
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
@@ -129,7 +129,7 @@ def engine() -> FakeEngine:
 
 def go(case: Case, on: FakeEngine) -> tuple[Evidence, str]:
     said = io.StringIO()
-    result = run_case(case, Options(environment="current", probes=False), on, PlainConsole(said))
+    result = run_case(case, Options(environment="current", probes=False), on, Console(said))
     assert isinstance(result, Evidence), result
     return result, said.getvalue()
 
@@ -274,7 +274,7 @@ def test_a_gpu_set_aside_is_not_chosen_and_clean_takes_it_back(
 ) -> None:
     aside.put(H200.uuid, 0, "it needs a reset")
     aside.put(H200.uuid, 0, "a later reason")
-    result = run_case(case, Options(environment="current"), engine, PlainConsole(io.StringIO()))
+    result = run_case(case, Options(environment="current"), engine, Console(io.StringIO()))
     assert isinstance(result, Skipped)
     assert "GPU 0 is set aside since " in result.reasons[0]
     assert "UTC: it needs a reset; `nox -s clean` takes it back" in result.reasons[0]

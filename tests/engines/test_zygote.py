@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.forking import Import, imports
 from gpu_casebook.errors import UsageError
@@ -373,7 +373,7 @@ def test_evidence_command_and_report_say_it(checkout: Checkout, tmp_path: Path) 
     story = f"{FORKED} json"
     engine = FakeEngine({"repro.py": [replace(REPRO, zygote=story)], "fixed.py": [replace(FIXED, zygote="not forked")]})
     options = Options(zygote=True, environment="interpreter")
-    result = run_case(find(checkout.root, "tiny", IMAGES), options, engine, PlainConsole(sys.stdout))
+    result = run_case(find(checkout.root, "tiny", IMAGES), options, engine, Console(sys.stdout))
     assert isinstance(result, Evidence)
     assert all(request.zygote for request in engine.requests)
     assert result.zygotes == {story: [Variant.REPRO], "not forked": [Variant.FIXED]}
@@ -387,7 +387,7 @@ def test_docker_does_not_fork() -> None:
     engine = FakeEngine({})
     engine.name = EngineName.DOCKER
     with pytest.raises(UsageError, match="--zygote: the docker engine can't fork trials; add --engine venv"):
-        run_case(case, Options(zygote=True), engine, PlainConsole(sys.stdout))
+        run_case(case, Options(zygote=True), engine, Console(sys.stdout))
 
 
 IMAGES = [path.name for path in (ROOT / "images").iterdir()]
@@ -401,7 +401,7 @@ def test_outcomes_of_the_corpus_are_the_same(case: str) -> None:
     with VenvEngine() as engine:
         for forks in (False, True):
             options = Options(environment=HERE[case], trials=2, zygote=forks)
-            result = run_case(found, options, engine, PlainConsole(sys.stdout))
+            result = run_case(found, options, engine, Console(sys.stdout))
             assert isinstance(result, Evidence)
             results.append(result)
     fresh, second = results

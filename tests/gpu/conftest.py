@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.daemon.client import connect, find_image
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.docker.engine import DockerEngine
@@ -53,7 +53,7 @@ def go(engine: DockerEngine) -> Go:
         said = io.StringIO()
         environment = next(name for name, spec in case.manifest.environments.items() if spec.gpus)
         options = Options(environment=environment, image=IMAGE, trials=1)
-        result = run_case(case, options, engine, PlainConsole(said))
+        result = run_case(case, options, engine, Console(said))
         assert isinstance(result, Evidence), result
         print(said.getvalue(), *result.reasons, sep="\n")
         for trial in [*result.trials, *result.sanitized]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.evidence import Evidence, Variant, Verdict
@@ -66,7 +66,7 @@ def case(checkout: Checkout) -> Case:
 def go(case: Case, capsys: pytest.CaptureFixture[str]) -> Callable[[Options], Evidence]:
     def run(options: Options) -> Evidence:
         with VenvEngine() as engine:
-            result = run_case(case, options, engine, PlainConsole())
+            result = run_case(case, options, engine, Console())
         assert isinstance(result, Evidence), result
         return result
 

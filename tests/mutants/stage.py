@@ -1,13 +1,14 @@
 """Runs mutants: the runner's own pipeline, and its venv engine, whose processes are real."""
 
+import io
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import EngineError
@@ -82,30 +83,6 @@ class WithGpu(Stage):
         return TrialResult(stdout=json.dumps(told), stderr="", duration_s=result.duration_s, exit_status=0)
 
 
-class _Task:
-    def advance(self, text: str) -> None:
-        """Nobody listens."""
-
-
-class Silent:
-    """A console that says nothing."""
-
-    def say(self, text: str) -> None:
-        """Nobody listens."""
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        yield lambda _text: None
-
-    def task(self, title: str, total: int) -> AbstractContextManager[_Task]:
-        return _nobody()
-
-
-@contextmanager
-def _nobody() -> Iterator[_Task]:
-    yield _Task()
-
-
 class Outcome(NamedTuple):
     """What became of a mutant: its verdict, None where there was an EngineError; and why, in a line."""
 
@@ -125,7 +102,7 @@ def judged(mutant: Mutant, place: Path) -> Outcome:
     stage = Stage(place, mutant.gone) if mutant.tool is None else WithGpu(place, mutant.gone, tool=mutant.tool)
     try:
         with stage as engine:
-            result = run_case(case, options, engine, Silent())
+            result = run_case(case, options, engine, Console(io.StringIO()))
     except EngineError as error:
         return Outcome(mutant, None, str(error))
     return Outcome(mutant, result.verdict, " | ".join(result.reasons))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.errors import MachineError
 from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.releases.drive import Drive, EndError, Terms
@@ -17,7 +17,7 @@ TERMS = Terms(refute=3, most=20, exact=False, limit=200)
 
 def drive(begun: Bisection, site: FakeSite, terms: Terms = TERMS, saved: list[Bisection] | None = None) -> Drive:
     kept = [] if saved is None else saved
-    console = PlainConsole(io.StringIO())
+    console = Console(io.StringIO())
     return Drive(record=begun, site=site, terms=terms, console=console, save=kept.append, now=lambda: THEN)
 
 

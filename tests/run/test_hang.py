@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.venv.engine import VenvEngine
@@ -189,7 +189,7 @@ def hang_case(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 def go(case: Case, engine: Engine, **options: Any) -> Evidence:
     with engine:
-        found = run_case(case, Options(**options), engine, PlainConsole(io.StringIO()))
+        found = run_case(case, Options(**options), engine, Console(io.StringIO()))
     assert isinstance(found, Evidence)
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
@@ -79,7 +79,7 @@ def engine(said: str = LOCATED, **ends: Sequence[TrialResult]) -> FakeEngine:
 
 
 def go(case: Case, on: FakeEngine | VenvEngine, **options: object) -> Evidence:
-    console = PlainConsole(io.StringIO())
+    console = Console(io.StringIO())
     result = run_case(case, Options(environment="current", **options), on, console)  # type: ignore[arg-type]
     assert isinstance(result, Evidence), result
     return result
@@ -149,7 +149,7 @@ class TestSanitizedTrials:
 
         on.before_trial = interrupt
         said = io.StringIO()
-        evidence = run_case(written(checkout, manifest()), Options(environment="current"), on, PlainConsole(said))
+        evidence = run_case(written(checkout, manifest()), Options(environment="current"), on, Console(said))
         assert isinstance(evidence, Evidence)
         assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
         assert [probe.probe for probe in evidence.probes] == ["sanitizer"]
@@ -270,7 +270,7 @@ class TestProbes:
     def test_no_gpu_no_probes(self, checkout: Checkout) -> None:
         case = written(checkout, manifest())
         on = engine(repro=[PLAIN])
-        result = run_case(case, Options(environment="interpreter"), on, PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="interpreter"), on, Console(io.StringIO()))
         assert isinstance(result, Evidence)
         assert result.probes == []
 

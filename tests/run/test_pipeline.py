@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gpu_casebook.console import PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UsageError
 from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict
@@ -48,7 +48,7 @@ def engine(repro: Sequence[TrialResult] = (REPRO,), fixed: Sequence[TrialResult]
 
 
 def go(case: Case, on: FakeEngine, **options: object) -> Evidence:
-    result = run_case(case, Options(**options), on, PlainConsole(io.StringIO()))  # type: ignore[arg-type]
+    result = run_case(case, Options(**options), on, Console(io.StringIO()))  # type: ignore[arg-type]
     assert isinstance(result, Evidence)
     return result
 
@@ -188,7 +188,7 @@ class TestGpus:
         assert go(case, engine()).environment.name == "interpreter"
 
     def test_a_named_environment_without_its_hardware_is_skipped_with_the_reason(self, case: Case) -> None:
-        result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="current"), engine(), Console(io.StringIO()))
         assert isinstance(result, Skipped)
         assert "GPU" in result.reasons[0]
 
@@ -198,11 +198,11 @@ class TestGpus:
 
     @pytest.mark.usefixtures("on")
     def test_an_engine_without_a_way_to_the_gpu_skips(self, case: Case) -> None:
-        result = run_case(case, Options(environment="current"), engine(), PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="current"), engine(), Console(io.StringIO()))
         assert isinstance(result, Skipped)
         assert "no way to a GPU" in result.reasons[0]
 
     def test_what_the_environment_itself_sees_decides_in_the_end(self, case: Case, on: FakeEngine) -> None:
         on.attested = FakeEngine({}).attested
-        result = run_case(case, Options(environment="current"), on, PlainConsole(io.StringIO()))
+        result = run_case(case, Options(environment="current"), on, Console(io.StringIO()))
         assert isinstance(result, Skipped)

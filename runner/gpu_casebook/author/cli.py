@@ -46,9 +46,9 @@ def new(
     """
     from gpu_casebook.author.check import check_all
     from gpu_casebook.author.new import Wanted, new
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
 
-    out, top = console(sys.stdout), root()
+    out, top = Console(sys.stdout), root()
     wanted = Wanted(
         id=case,
         source=source,
@@ -108,12 +108,12 @@ def _check(cases: list[str]) -> None:
 def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
     from gpu_casebook.author.finding import Severity
     from gpu_casebook.author.review import review
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.engines.choose import choose
     from gpu_casebook.manifest.case import manifest_path
     from gpu_casebook.run.plan import Options
 
-    top, out = root(), console(sys.stdout)
+    top, out = root(), Console(sys.stdout)
     for name in cases:
         manifest_path(top, name)
     wrong = 0

@@ -63,7 +63,7 @@ def bisect(
     Each release gets an environment of its own, and as many trials as the measured rate asks for. Writes
     reports/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
     """
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.engines.choose import choose
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.releases.begin import Ask
@@ -72,7 +72,7 @@ def bisect(
     from gpu_casebook.report.bisection import sureness
 
     top = root()
-    out = console(sys.stdout)
+    out = Console(sys.stdout)
     ask = Ask(
         package=package,
         bad=bad,

@@ -62,11 +62,11 @@ def bundle(
 ) -> None:
     """Pack a case with its environment and the runner, for a GPU host without a network."""
     from gpu_casebook.bundle import pack, parts
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.trial import EngineName
 
-    top, out = root(), console(sys.stdout)
+    top, out = root(), Console(sys.stdout)
     found = find(top, case, known_images(top))
     name = environment or next(iter(found.manifest.environments))
     spec = found.environment(name)
@@ -165,7 +165,7 @@ def bundle_run(
     home = _opened(files)
     if not there.is_its_own(home):
         there.hand_over(home, sys.argv[sys.argv.index("bundle-run") + 1 :], files)
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.run.plan import Options
 
     options = Options(
@@ -175,7 +175,7 @@ def bundle_run(
         gpus=indices(gpu) if gpu else None,
         probes=probes,
     )
-    out = console(sys.stdout)
+    out = Console(sys.stdout)
     with _writing(output or home.parent):
         returned, path = there.run(home, options, out, output)
     out.say(f"bring back: {path} ({_size(path)}); then: nox -s bundle-join -- {path.name}")

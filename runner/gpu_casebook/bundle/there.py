@@ -5,7 +5,6 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from gpu_casebook.bundle.document import Bundle
 from gpu_casebook.bundle.pack import IMAGES, LOCKED
 from gpu_casebook.bundle.returned import Returned
-from gpu_casebook.console import Console, PlainConsole, Task
+from gpu_casebook.console import Console
 from gpu_casebook.engines.choose import choose
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Evidence
@@ -52,8 +51,8 @@ def run(home: Path, options: Options, console: Console, back: Path | None = None
     """
     bundle = Bundle.read(home)
     log = io.StringIO()
-    both = Both([console, PlainConsole(log)])
-    result = _run(home, bundle, replace(options, environment=bundle.environment), both)
+    with console.copied_to(log):
+        result = _run(home, bundle, replace(options, environment=bundle.environment), console)
     returned = Returned(
         bundle=bundle.model_copy(update={"members": {}}),
         evidence=result if isinstance(result, Evidence) else None,
@@ -153,39 +152,3 @@ def _pieces(path: Path, note: Callable[[str], None]) -> Iterator[bytes]:
             yield block
             done += len(block)
             note(f"{done / 1e9:.2f} GB")
-
-
-class Both:
-    """Several consoles as one."""
-
-    def __init__(self, consoles: Sequence[Console]) -> None:
-        self._consoles = consoles
-
-    def say(self, text: str) -> None:
-        for each in self._consoles:
-            each.say(text)
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        with ExitStack() as stack:
-            notes = [stack.enter_context(each.step(title)) for each in self._consoles]
-
-            def note(text: str) -> None:
-                for take in notes:
-                    take(text)
-
-            yield note
-
-    @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Task]:
-        with ExitStack() as stack:
-            yield _Tasks([stack.enter_context(each.task(title, total)) for each in self._consoles])
-
-
-class _Tasks:
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self._tasks = tasks
-
-    def advance(self, text: str) -> None:
-        for each in self._tasks:
-            each.advance(text)

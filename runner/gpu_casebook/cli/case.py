@@ -59,7 +59,7 @@ def run_one(
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.engines.choose import choose
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.report import publish, summary
@@ -67,7 +67,7 @@ def run_one(
     from gpu_casebook.run.plan import Options, Skipped
 
     top = root()
-    out = console(sys.stdout)
+    out = Console(sys.stdout)
     found = find(top, case, known_images(top))
     options = Options(
         environment=environment,

@@ -23,10 +23,10 @@ def lock(
     cases: CaseIds = None,
 ) -> None:
     """Write the locks: every environment's packages with hashes, from the package index."""
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.packages.resolve import write_locks
 
-    out = console(sys.stdout)
+    out = Console(sys.stdout)
     for found in chosen_cases(cases):
         with out.step(f"locking {found.id}") as note:
             for path in write_locks(found, note):
@@ -43,13 +43,13 @@ def images(
     ] = False,
 ) -> None:
     """Build the images of all environments (docker). Shows each one's size and users, and what each case adds."""
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.daemon.client import connect
     from gpu_casebook.images import build as builder
     from gpu_casebook.images import shares
     from gpu_casebook.run.plan import recipes
 
-    top, out, client = root(), console(sys.stdout), connect()
+    top, out, client = root(), Console(sys.stdout), connect()
     if remove_unused:
         for line in builder.remove_unused(
             client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say
@@ -68,10 +68,10 @@ def images(
 @ends_in_one_line
 def refresh_bases() -> None:
     """Pin the base images to what their registry has now, in images/bases.toml."""
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.images.build import refresh_bases as refresh
 
-    out = console(sys.stdout)
+    out = Console(sys.stdout)
     out.say(f"pinned {refresh(root(), out.say).reference}")
 
 

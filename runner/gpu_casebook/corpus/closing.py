@@ -3,9 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from gpu_casebook.console import one_line
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.evidence import Verdict
+from gpu_casebook.text import one_line
 
 NOT_CONFIRMED = 20
 BROKE = 21

@@ -15,7 +15,7 @@ from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import Run, Settings
 from gpu_casebook.corpus.pool import Pool
 from gpu_casebook.corpus.report import files as report
-from gpu_casebook.corpus.table import display
+from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import Machine, Workers
 from gpu_casebook.engines import choose as choosing
 from gpu_casebook.engines.base import Engine
@@ -95,7 +95,7 @@ def _run(wish: Wish, begun: Begun, crew: Crew, out: TextIO) -> int:
     ready = {(machine.name, key) for machine in crew.machines if crew.engine for key in begun.ready}
     try:
         with ExitStack() as stack:
-            shown = stack.enter_context(display(out, run.left, len(run.finished)))
+            shown = stack.enter_context(RunTable(out, run.left, len(run.finished)))
             workers = crew.workers(journal.directory)
             if crew.engine:
                 stack.enter_context(workers)

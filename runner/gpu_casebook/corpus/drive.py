@@ -16,7 +16,7 @@ from pathlib import Path
 from gpu_casebook.corpus import order
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
-from gpu_casebook.corpus.table import Display
+from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Said, Start, Workers, given_up
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.report import render
@@ -42,7 +42,7 @@ class Driver:
 
     journal: Journal
     workers: Workers
-    display: Display
+    display: RunTable
     prepared: set[tuple[str, str]] = field(default_factory=set)
     lost: Callable[[], object] = nothing
     fail_fast: bool = False
@@ -73,7 +73,7 @@ class Driver:
 
     def _loop(self) -> None:
         while self._waiting or self._running:
-            self.display.machines(self.workers.machines)
+            self.display.machines = self.workers.machines
             if not self._failed:
                 self._start()
             self._record()

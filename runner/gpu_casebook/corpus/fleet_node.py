@@ -14,19 +14,22 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import Field
 
+from gpu_casebook.console import Console
 from gpu_casebook.corpus import parcel
 from gpu_casebook.corpus.model import Finished, Job, Settings
-from gpu_casebook.corpus.serve import NotingConsole, Work
 from gpu_casebook.corpus.workers import Gpu
 from gpu_casebook.devices import hardware
 from gpu_casebook.document import Record
 from gpu_casebook.engines import choose
 from gpu_casebook.engines.venv.scratch import scratch, sweep, usual_place
 from gpu_casebook.revision import own_revision
+
+if TYPE_CHECKING:
+    from gpu_casebook.corpus.serve import Work
 
 
 class Attested(Record):
@@ -86,7 +89,7 @@ def work(
         for packed in (images, case):
             parcel.unpack(packed, root)
         here = settings.model_copy(update={"root": str(root), "reports": str(reports)})
-        finished = run(job, here, NotingConsole(tell), given(gpus, assigned(), hardware.gpus()), builds=builds)
+        finished = run(job, here, Console(tell=tell), given(gpus, assigned(), hardware.gpus()), builds=builds)
         return (finished.model_dump_json(), _evidence(finished, reports)) if finished else (None, None)
 
 

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.console import one_line
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.work import REASON_LIMIT, facts, options_of
 from gpu_casebook.errors import CasebookError
@@ -21,6 +20,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
 from gpu_casebook.run.record import digest
+from gpu_casebook.text import one_line
 from gpu_casebook.trial import EngineName, Limits, Recipe
 from gpu_casebook.words import instant, utc
 

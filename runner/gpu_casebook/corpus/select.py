@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.console import one_line
 from gpu_casebook.corpus.model import End, Finished, Job
 from gpu_casebook.corpus.work import REASON_LIMIT
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
@@ -20,6 +19,7 @@ from gpu_casebook.manifest.case import Case, discover, find, known_images
 from gpu_casebook.manifest.model import EnvironmentSpec, Failure
 from gpu_casebook.packages.lock import content_key
 from gpu_casebook.run.plan import recipe
+from gpu_casebook.text import one_line
 
 Look = Callable[[Case, Job], Job | Finished]
 """A last look at a job that can run: its end, where it need not be run, or else the job, with what there is to say."""

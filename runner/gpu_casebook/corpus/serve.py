@@ -8,8 +8,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -17,13 +17,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
-from gpu_casebook.console import Console, PlainConsole
+from gpu_casebook.console import Console
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 
 STOP_S = 8.0
 """How long an interrupted job may clean up. Less than nox gives the whole runner."""
-NOTE_S = 0.25
-"""Notes on a step, such as the lines of a build, go to the driver at most this often."""
 
 
 class Work(Protocol):
@@ -41,36 +39,6 @@ class Order(NamedTuple):
     job: Job
     gpus: Sequence[int]
     builds: bool
-
-
-class NotingConsole(PlainConsole):
-    """Everything goes to this process's log, and to the driver as a note: nothing to a terminal."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__()
-        self._tell = tell
-        self._told = float("-inf")
-
-    def say(self, text: str) -> None:
-        super().say(text)
-        self._told = time.monotonic()
-        self._tell(text)
-
-    @contextmanager
-    def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        with super().step(title) as log:
-
-            def note(text: str) -> None:
-                log(text)
-                self._note(f"{title}: {text}")
-
-            yield note
-
-    def _note(self, text: str) -> None:
-        now = time.monotonic()
-        if now - self._told >= NOTE_S:
-            self._told = now
-            self._tell(text)
 
 
 def serve(pipe: int, settings: str, work: str) -> None:
@@ -94,7 +62,7 @@ def _named(work: str) -> Work:
 def _work(connection: Connection, orders: "SimpleQueue[Order | None]", settings: Settings, work: Work) -> None:
     while order := orders.get():
         print(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {order.job.name}", flush=True)
-        connection.send(_finished(order, settings, NotingConsole(connection.send), work))
+        connection.send(_finished(order, settings, Console(tell=connection.send), work))
 
 
 def _finished(order: Order, settings: Settings, console: Console, work: Work) -> Finished | None:

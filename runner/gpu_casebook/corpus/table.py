@@ -1,19 +1,23 @@
-"""What a person sees of a run: a live table on a terminal, one line for each finished job elsewhere.
-
-Each job is told of with `started` and then `ended`, `built` or `lost`, by the one thread that drives the run.
-"""
+"""What a person sees of a run: a live table on a terminal, one line for each finished job elsewhere."""
 
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TextIO
+from functools import partial
+from typing import TYPE_CHECKING, Self, TextIO
 
+from gpu_casebook.console import Console
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.order import left_s
 from gpu_casebook.corpus.workers import Machine, Start
 from gpu_casebook.text import one_line
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LAST = 5
+"""How many results stay in sight."""
 _REASON = 160
 _REMEMBERED = 100
 """Ended jobs whose durations say how long one takes that nobody has timed yet."""
@@ -21,26 +25,94 @@ _REMEMBERED = 100
 
 @dataclass
 class Doing:
-    """What one worker does. `begun` is of the clock that the display was given; `lately` what it said last."""
+    """What one worker does."""
 
     start: Start
-    begun: float
-    lately: str = ""
+    begun: float  # of the table's clock
+    lately: str = ""  # what it said last
 
 
-class State:
-    """What is known of a run that goes on; `done` jobs had ended before it began, such as those that are reused."""
+class RunTable:
+    """Progress and time left, what each worker does and for how long, and the last results.
 
-    def __init__(self, jobs: Sequence[Job], done: int, clock: Callable[[], float]) -> None:
+    Use as a context manager. Of each job it is told `started` and then `ended`, `built` or `lost`, all by the thread
+    that drives the run. In a log there is a line for each job that ends or loses its worker; on a terminal such a line
+    stays above the table where the job is not confirmed.
+    """
+
+    def __init__(
+        self, file: TextIO, jobs: Sequence[Job], done: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`jobs` are still to be run; `done` others had ended before, such as those that are reused."""
         self.total = len(jobs) + done
         self.done = done
         self.workers: dict[str, Doing] = {}
-        self.ends: Counter[str] = Counter()
-        self.machines: Sequence[Machine] = ()
+        self.machines: Sequence[Machine] = ()  # to run jobs on, from which the time left follows
+        self._ends: Counter[str] = Counter()
         self._waiting = {job.name: job for job in jobs}
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
+        self._last: deque[str] = deque(maxlen=LAST)
         self._clock = clock
         self._begun = clock()
+        self._console = Console(file)
+        self._live = None
+        if self._console.rich:
+            from rich.live import Live  # noqa: PLC0415 rich takes a tenth of a second to import
+
+            self._live = Live(
+                console=self._console.rich,
+                get_renderable=self.drawn,
+                refresh_per_second=4,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def started(self, start: Start, worker: str) -> None:
+        self._waiting.pop(start.job.name, None)
+        # A new dict: the table may be drawn meanwhile, by a thread of rich.
+        self.workers = self.workers | {worker: Doing(start, self._clock())}
+
+    def said(self, worker: str, text: str) -> None:
+        """What a worker does now. Only the table shows it: each worker has a log of its own."""
+        if worker in self.workers:
+            self.workers[worker].lately = one_line(text, _REASON)
+
+    def ended(self, finished: Finished) -> None:
+        self._left(finished.job)
+        self._waiting.pop(finished.job.name, None)
+        self.done += 1
+        self._ends[outcome(finished)] += 1
+        if finished.end is End.RAN:
+            self._took.append(finished.duration_s)
+        text = line(finished, self.done, self.total)
+        if self._live and finished.confirmed:
+            self._last.append(text)
+        else:
+            self._console.say(text)
+
+    def built(self, job: Job) -> None:
+        """The job's environment is there; it will be started again."""
+        self._left(job)
+        self._waiting[job.name] = job
+
+    def lost(self, job: Job, lost: Lost) -> None:
+        """The job's worker is gone; it will be started again, or `ended` says that it is given up."""
+        self.built(job)
+        text = f"lost {job.name}: worker {lost.worker} after {lost.after_s:.1f} s: {lost.reason}"
+        self._console.say(one_line(text, _REASON))
+
+    def _left(self, job: Job) -> None:
+        self.workers = {name: doing for name, doing in self.workers.items() if doing.start.job.name != job.name}
 
     @property
     def elapsed_s(self) -> float:
@@ -50,108 +122,29 @@ class State:
     def left_s(self) -> float | None:
         """How long it will go on; None where nobody knows."""
         doings = list(self.workers.values())
-        running = [(doing.start.job, 0.0 if doing.start.builds else self.since_s(doing)) for doing in doings]
+        running = [(doing.start.job, 0.0 if doing.start.builds else self._clock() - doing.begun) for doing in doings]
         return left_s(list(self._waiting.values()), running, self.machines, list(self._took))
 
-    def since_s(self, doing: Doing) -> float:
-        return self._clock() - doing.begun
+    def drawn(self) -> "RenderableType":
+        """The table as it stands. Called by rich's own thread too."""
+        from rich.console import Group  # noqa: PLC0415
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
 
-    def started(self, start: Start, worker: str) -> None:
-        self._waiting.pop(start.job.name, None)
-        self.workers = self.workers | {worker: Doing(start, self._clock())}  # it may be drawn meanwhile
-
-    def said(self, worker: str, text: str) -> None:
-        if worker in self.workers:
-            self.workers[worker].lately = one_line(text, _REASON)
-
-    def ended(self, finished: Finished) -> None:
-        self._left(finished.job)
-        self._waiting.pop(finished.job.name, None)
-        self.done += 1
-        self.ends[outcome(finished)] += 1
-        if finished.end is End.RAN:
-            self._took.append(finished.duration_s)
-
-    def waits_again(self, job: Job) -> None:
-        self._left(job)
-        self._waiting[job.name] = job
-
-    def _left(self, job: Job) -> None:
-        self.workers = {name: doing for name, doing in self.workers.items() if doing.start.job.name != job.name}
-
-
-class Display(Protocol):
-    """Use as a context manager. `machines` may change while the run goes on; the rest is told of each job."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc_info: object) -> None: ...
-
-    def say(self, text: str) -> None:
-        """One line that stays."""
-
-    def machines(self, machines: Sequence[Machine]) -> None:
-        """What there is to run jobs on, from which the time left follows."""
-
-    def started(self, start: Start, worker: str) -> None: ...
-
-    def said(self, worker: str, text: str) -> None:
-        """What a worker does now."""
-
-    def ended(self, finished: Finished) -> None: ...
-
-    def built(self, job: Job) -> None:
-        """Its environment is there; it will be started again."""
-
-    def lost(self, job: Job, lost: Lost) -> None:
-        """Its worker is gone; it will be started again, or `ended` says that it is given up."""
-
-
-def display(file: TextIO, jobs: Sequence[Job], done: int = 0, clock: Callable[[], float] = time.monotonic) -> "Display":
-    """The display that fits where `file` goes. `jobs` are still to be run, and `done` are there without that."""
-    state = State(jobs, done, clock)
-    if not file.isatty():
-        return Lines(file, state)
-    from gpu_casebook.corpus.live_table import LiveTable  # noqa: PLC0415 rich takes a tenth of a second to import
-
-    return LiveTable(file, state)
-
-
-class Lines:
-    """For a log: one line for each job that ends or loses its worker."""
-
-    def __init__(self, file: TextIO, state: State) -> None:
-        self._file = file
-        self._state = state
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        return None
-
-    def say(self, text: str) -> None:
-        print(text, file=self._file, flush=True)
-
-    def machines(self, machines: Sequence[Machine]) -> None:
-        self._state.machines = machines
-
-    def started(self, start: Start, worker: str) -> None:
-        self._state.started(start, worker)
-
-    def said(self, worker: str, text: str) -> None:
-        """A log is no place for it; each worker has one of its own."""
-
-    def ended(self, finished: Finished) -> None:
-        self._state.ended(finished)
-        self.say(line(finished, self._state.done, self._state.total))
-
-    def built(self, job: Job) -> None:
-        self._state.waits_again(job)
-
-    def lost(self, job: Job, lost: Lost) -> None:
-        self._state.waits_again(job)
-        self.say(lost_line(job, lost))
+        progress, workers = Table.grid(padding=(0, 1)), Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=max(1, self.total), completed=self.done, width=30)
+        times = f"{clock_time(self.elapsed_s)}, left {clock_time(self.left_s)}"
+        progress.add_row(Text("corpus"), bar, Text(f"{self.done}/{self.total}  {times}"))
+        for more in ({}, {"overflow": "ellipsis"}, {"justify": "right"}, {"overflow": "ellipsis", "ratio": 1}):
+            workers.add_column(no_wrap=True, **more)
+        for name, doing in sorted(self.workers.items(), key=lambda item: (len(item[0]), item[0])):
+            gpus = ",".join(map(str, doing.start.gpus))
+            what = f"{doing.start.job.name} on GPU {gpus}" if gpus else doing.start.job.name
+            workers.add_row(*map(Text, (name, what, clock_time(self._clock() - doing.begun), doing.lately)))
+        counts = ["  ".join(f"{count} {end}" for end, count in self._ends.most_common())] if self._ends else []
+        row = partial(Text, no_wrap=True, overflow="ellipsis")
+        return Group(progress, *map(row, counts), workers, *map(row, list(self._last)))
 
 
 def outcome(finished: Finished) -> str:
@@ -167,10 +160,6 @@ def line(finished: Finished, done: int, total: int) -> str:
     again = f", after {_counted(len(finished.lost))}" if finished.lost else ""
     told = f"{number} {outcome(finished)} {finished.job.name} ({took}{again})"
     return told if finished.confirmed or not finished.reason else f"{told}: {one_line(finished.reason, _REASON)}"
-
-
-def lost_line(job: Job, lost: Lost) -> str:
-    return one_line(f"lost {job.name}: worker {lost.worker} after {lost.after_s:.1f} s: {lost.reason}", _REASON)
 
 
 def _counted(workers: int) -> str:

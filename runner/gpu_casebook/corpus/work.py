@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpu_casebook.console import Console, one_line
+from gpu_casebook.console import Console
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.engines import choose as choosing
 from gpu_casebook.errors import CasebookError, EngineError
@@ -17,6 +17,7 @@ from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.run.pipeline import prepare_case, run_case
 from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.text import one_line
 from gpu_casebook.trial import EngineName
 
 REASON_LIMIT = 400

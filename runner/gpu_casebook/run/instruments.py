@@ -69,11 +69,11 @@ class Instruments:
         if declared is None:
             return []
         trials = []
-        with self.console.task(f"{self.plan.case.id} under {declared.tool}", len(Variant) * TRIALS) as task:
+        with self.console.task(f"{self.plan.case.id} under {declared.tool}", len(Variant) * TRIALS) as advance:
             for variant in Variant:
                 for number in range(1, TRIALS + 1):
                     trials.append(self._sanitized(variant, number, declared))
-                    task.advance(_told(trials[-1]))
+                    advance(_told(trials[-1]))
         return trials
 
     def _sanitized(self, variant: Variant, number: int, declared: SanitizerFinding) -> Trial:

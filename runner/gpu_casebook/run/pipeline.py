@@ -136,11 +136,11 @@ class _Run:
             if not schedule.wants(variant, trials, asked):
                 self.console.say(f"  {variant} is not run: it could not change the verdict")
                 continue
-            with self.console.task(plan.case.id, schedule.most(variant, trials, asked)) as task:
+            with self.console.task(plan.case.id, schedule.most(variant, trials, asked)) as advance:
                 while schedule.wants(variant, trials, asked) and not self.engine.given_up:
                     number = schedule.slots_used(variant, trials) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
-                    task.advance(_told(trials[-1]))
+                    advance(_told(trials[-1]))
         return trials
 
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:

@@ -36,13 +36,13 @@ def watch(
     States: still-reproduces, fixed-since, fails-otherwise, cannot-install. What can't run here is unknown, which is no
     change. Each case's history is in reports/watch/CASE.json, and changes are listed in reports/README.md.
     """
-    from gpu_casebook.console import console
+    from gpu_casebook.console import Console
     from gpu_casebook.engines.choose import choose
     from gpu_casebook.report.pages import render
     from gpu_casebook.watch.run import Wish
     from gpu_casebook.watch.run import watch as look
 
-    out, wish = console(sys.stdout), Wish(environment=environment, bisect=bisect, again=again)
+    out, wish = Console(sys.stdout), Wish(environment=environment, bisect=bisect, again=again)
     chosen, place = chosen_cases(cases), reports or root() / "reports"
     if environment:
         for case in chosen:
