@@ -15,9 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpu_casebook.evidence import Variant, Verdict
-from gpu_casebook.judging.rates import Terms
-from gpu_casebook.judging.schedule import most, wants
-from gpu_casebook.judging.verdict import decide
+from gpu_casebook.judging.decision import Tally, Terms, decide
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.statistics import Interval, wilson
 from tests.synthetic import trials
@@ -59,12 +57,12 @@ class Design:
         self.demanded = cache(self._demanded)
 
     def _goes_on(self, k: int, n: int) -> bool:
-        return wants(Variant.REPRO, trials("G" * k + "P" * (n - k)), self.asked)
+        return Tally(trials("G" * k + "P" * (n - k)), self.asked).wants(Variant.REPRO)
 
     def _demanded(self, k: int, n: int) -> int:
         """Clean trials of fixed that confirm; 0 where repro alone has decided."""
         repro = "G" * k + "P" * (n - k)
-        clean = most(Variant.FIXED, trials(repro), self.asked)
+        clean = Tally(trials(repro), self.asked).most(Variant.FIXED)
         confirmed = decide(trials(repro, "G" * clean), self.asked).verdict is Verdict.CONFIRMED
         assert confirmed == (clean > 0)
         return clean
@@ -108,7 +106,7 @@ def worst(design: Design) -> tuple[float, float]:
 def with_plain_estimate(asked: Terms) -> Design:
     """The same, had the number of clean trials followed from k / n itself, not from its interval's lower end."""
     design = Design(asked)
-    with patch("gpu_casebook.judging.rates.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)):
+    with patch("gpu_casebook.judging.decision.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)):
         worst(design)  # fills the tables
     return design
 
@@ -121,11 +119,11 @@ def wrongly_the_same(shares: Sequence[float], runs: int, chance: random.Random) 
 
     @cache
     def goes_on(counts: tuple[int, ...]) -> bool:
-        return wants(Variant.REPRO, trials(_outputs(counts)), asked)
+        return Tally(trials(_outputs(counts)), asked).wants(Variant.REPRO)
 
     @cache
     def demanded(counts: tuple[int, ...]) -> int:
-        return most(Variant.FIXED, trials(_outputs(counts)), asked)
+        return Tally(trials(_outputs(counts)), asked).most(Variant.FIXED)
 
     wrong = total = 0.0
     for _ in range(runs):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_casebook.judging.rates import Terms
+from gpu_casebook.judging.decision import Terms
 from tests.simulation import DESIGNS, OUTPUTS, RATES, SEED, Design, with_plain_estimate, worst, wrongly_the_same
 
 ALL = [Design(asked) for asked in DESIGNS]

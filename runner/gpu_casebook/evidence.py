@@ -89,6 +89,11 @@ class Observation(Record):
     series: dict[str, list[tuple[int, float]]] = Field(default_factory=dict)
     contradicted: list[str] = Field(default_factory=list)
 
+    @property
+    def failed(self) -> bool:
+        """Whether the process ended in any other way than exit status 0, or not by itself."""
+        return self.hung or self.timed_out or self.out_of_memory or self.exit_status != 0
+
 
 class Xid(Record):
     """One fault that the NVIDIA driver wrote to the kernel log: its number, the rest of the line, and whose it was."""
@@ -200,19 +205,18 @@ class Rate(Record):
     high: float
 
 
-class Demand(Record):
-    """What was asked of the trials of a failure that does not come every time, or of outputs that differ.
-
-    `rate` is the declared bound, `differs` the digests; `most` trials of repro were allowed. `clean` trials of fixed
-    followed from the lower end of repro's interval and `alpha`, of `allowed` ones; None where repro had decided.
-    """
+class Demand(Record, extra="ignore"):  # older evidence says how many clean trials were allowed, too
+    """What was asked of the trials of a failure that does not come every time, or of outputs that differ."""
 
     rate: str | None = None
+    """The declared bound."""
     differs: list[str] = Field(default_factory=list)
+    """Names of digests."""
     alpha: float
     most: int
+    """Trials that repro could have."""
     clean: int | None = None
-    allowed: int
+    """Trials of fixed that followed from `alpha` and the lower end of repro's interval; None where repro decided."""
 
 
 class Gpu(Record):

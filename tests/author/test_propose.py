@@ -6,7 +6,7 @@ import pytest
 from gpu_casebook.author.propose import proof, propose, told_by
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Outcome
-from gpu_casebook.judging.expectation import judge
+from gpu_casebook.judging.expectation import judge, observe
 from gpu_casebook.manifest.case import Expectation
 from gpu_casebook.manifest.model import Failure
 from gpu_casebook.trial import ProcessStack, TrialResult
@@ -64,14 +64,14 @@ def test_the_kind_is_guessed_from_what_was_seen(name: str) -> None:
 def test_what_is_proposed_is_an_expectation_that_the_same_end_satisfies(name: str) -> None:
     result, _ = SEEN[name]
     expectation = Expectation.model_validate(propose(result, "x.py").repro)
-    assert judge(expectation, result).outcome is Outcome.AS_EXPECTED
+    assert judge(expectation, result, observe(result)).outcome is Outcome.AS_EXPECTED
 
 
 def test_a_passing_run_does_not_satisfy_it() -> None:
     passed = ended("rel_err=0\nrows=16\nloss=0.1\nnan_count=0\ngrad_err=0\n")
     for name, (result, _) in SEEN.items():
         expectation = Expectation.model_validate(propose(result, "x.py").repro)
-        assert judge(expectation, passed).outcome is not Outcome.AS_EXPECTED, name
+        assert judge(expectation, passed, observe(passed)).outcome is not Outcome.AS_EXPECTED, name
 
 
 def test_figures_get_bounds_with_room() -> None:
@@ -223,4 +223,4 @@ def test_whatever_was_recorded_on_a_gpu_satisfies_what_is_proposed_for_it(record
     result = ended(recording.stdout, status=None if signal else status, signal=signal, stderr=recording.stderr)
     repro = propose(result, "x.py").repro
     if repro:
-        assert judge(Expectation.model_validate(repro), result).outcome is Outcome.AS_EXPECTED
+        assert judge(Expectation.model_validate(repro), result, observe(result)).outcome is Outcome.AS_EXPECTED

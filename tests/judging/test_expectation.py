@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from gpu_casebook.evidence import Observation, Outcome
-from gpu_casebook.judging.expectation import ending, failed, judge, lines, observe
+from gpu_casebook.judging.description import ending
+from gpu_casebook.judging.expectation import Judgement, lines, observe
+from gpu_casebook.judging.expectation import judge as judge_seen
 from gpu_casebook.manifest.case import Expectation
 from gpu_casebook.trial import TrialResult, cut_middle
 
@@ -26,6 +28,10 @@ def result(**given: Any) -> TrialResult:
 def raised(kind: str, message: str, *, before: str = "", **given: Any) -> TrialResult:
     stderr = f'{before}Traceback (most recent call last):\n  File "repro.py", line 1, in <module>\n{kind}: {message}\n'
     return result(**({"exit_status": 1, "stderr": stderr} | given))
+
+
+def judge(expectation: Expectation, given: TrialResult) -> Judgement:
+    return judge_seen(expectation, given, observe(given))
 
 
 def expected(**declared: Any) -> Expectation:
@@ -335,7 +341,7 @@ def test_what_is_observed_of_a_chain() -> None:
 )
 def test_how_a_trial_ended(seen: Observation, told: str, fails: bool) -> None:  # noqa: FBT001
     assert ending(seen) == told
-    assert failed(seen) == fails
+    assert seen.failed == fails
 
 
 @pytest.mark.parametrize(

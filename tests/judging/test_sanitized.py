@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.judging.decision import Decision, Terms, decide
 from gpu_casebook.judging.expectation import Judgement, observe
-from gpu_casebook.judging.rates import Terms
 from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, report, settled, signature
-from gpu_casebook.judging.verdict import Decision, decide
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
 from gpu_casebook.reading.findings import Tool
 from gpu_casebook.trial import TrialResult
@@ -35,7 +34,7 @@ def repro(result: TrialResult, declared: SanitizerFinding = WRITE) -> Judgement:
 
 
 def fixed(result: TrialResult, tool: Tool = Tool.MEMCHECK) -> Judgement:
-    return judge_fixed(PROOF, found(result, tool=tool), result)
+    return judge_fixed(PROOF, found(result, tool=tool), result, observe(result))
 
 
 class TestRepro:
@@ -165,7 +164,9 @@ def ordinary(*, repro_fails: bool = False, fix_holds: bool = True) -> list[Trial
 
 def sanitized(variant: Variant, result: TrialResult) -> Trial:
     kept = found(result, WRITE if variant is Variant.REPRO else None)
-    judgement = judge_repro(WRITE, kept) if variant is Variant.REPRO else judge_fixed(PROOF, kept, result)
+    judgement = (
+        judge_repro(WRITE, kept) if variant is Variant.REPRO else judge_fixed(PROOF, kept, result, observe(result))
+    )
     return Trial(
         variant=variant,
         number=1,

@@ -19,9 +19,8 @@ from gpu_casebook.evidence import (
     UpstreamFacts,
     Variant,
 )
+from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import judge, lines, observe
-from gpu_casebook.judging.rates import Terms
-from gpu_casebook.judging.verdict import decide
 from gpu_casebook.manifest.case import Expectation
 from gpu_casebook.trial import TrialResult
 
@@ -104,7 +103,7 @@ ENGINE = EngineFacts(
 
 
 def trial(variant: Variant, number: int, result: TrialResult) -> Trial:
-    judgement = judge(EXPECTED[variant], result)
+    judgement = judge(EXPECTED[variant], result, observe(result))
     return Trial(
         variant=variant,
         number=number,

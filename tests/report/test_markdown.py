@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
-from gpu_casebook.judging.rates import Terms
-from gpu_casebook.judging.verdict import decide, skipped
+from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.report import case_page
 from gpu_casebook.trial import TrialResult
 from tests.report.example import (
@@ -75,8 +74,7 @@ def order(*runs: Evidence) -> list[str]:
 
 def test_hardware_first_then_newest_and_skipped_last() -> None:
     early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
-    decision = skipped(["no GPU"])
-    none = evidence(verdict=decision.verdict, reasons=list(decision.reasons), rates={}, trials=[], started=late)
+    none = evidence(verdict=Verdict.SKIPPED, reasons=["Not run: no GPU"], rates={}, trials=[], started=late)
     assert order(none, simulated(started=late), evidence(started=early), evidence(started=late)) == [
         "## confirmed: `upstream` on NVIDIA H200, 2026-02-01",
         "## confirmed: `upstream` on NVIDIA H200, 2026-01-01",

@@ -17,10 +17,9 @@ from gpu_casebook.evidence import (
     Xid,
 )
 from gpu_casebook.judging import launch_blocking
+from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import observe
-from gpu_casebook.judging.rates import Terms
 from gpu_casebook.judging.sanitized import report
-from gpu_casebook.judging.verdict import decide
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.reading.findings import Tool
 from gpu_casebook.report.markdown import case_page

@@ -14,7 +14,8 @@ from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ManifestError
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Variant, Verdict
 from gpu_casebook.evidence import load as load_evidence
-from gpu_casebook.judging.expectation import ending, failed, judge, lines, observe
+from gpu_casebook.judging.description import ending
+from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.manifest.case import Case, find, load
 from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.report import case_page, summary
@@ -75,7 +76,7 @@ def expected(**declared: Any) -> Expectation:
     ],
 )
 def test_as_expected(declared: dict[str, Any]) -> None:
-    assert judge(expected(**declared), HUNG) == (Outcome.AS_EXPECTED, (), None)
+    assert judge(expected(**declared), HUNG, observe(HUNG)) == (Outcome.AS_EXPECTED, (), None)
 
 
 DECLARED = "hang: expected after 20 s in /_engine_run_backward/"
@@ -99,14 +100,14 @@ DECLARED = "hang: expected after 20 s in /_engine_run_backward/"
     ],
 )
 def test_otherwise(declared: dict[str, Any], seen: TrialResult, line: str) -> None:
-    judgement = judge(expected(**declared), seen)
+    judgement = judge(expected(**declared), seen, observe(seen))
     assert judgement.outcome is Outcome.OTHERWISE
     assert line in judgement.mismatches
 
 
 def test_a_hang_is_told_with_its_places() -> None:
     seen = observe(HUNG)
-    assert failed(seen)
+    assert seen.failed
     assert ending(seen) == "hung after 20 s: rank 0 in `_engine_run_backward`, rank 1 in `barrier`"
     assert ending(observe(BLIND)) == "hung after 20 s: nobody knows where"
     assert (seen.exception, seen.exit_status, seen.timed_out, seen.stacks) == (None, None, False, STACKS)

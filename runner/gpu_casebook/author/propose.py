@@ -11,7 +11,8 @@ from gpu_casebook.author.generalise import pattern
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation
 from gpu_casebook.judging import infra
-from gpu_casebook.judging.expectation import ending, failed, observe, telling_line
+from gpu_casebook.judging.description import ending, telling_line
+from gpu_casebook.judging.expectation import observe
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Failure
 from gpu_casebook.reading import stacks
@@ -80,7 +81,7 @@ def propose(result: TrialResult, name: str) -> Proposal:
         failure=kind(seen, result),
         repro=repro,
         fixed=fixed,
-        seen=told if failed(seen) else _listed(seen.figures, _wrong(seen.figures, fixed)) or told,
+        seen=told if seen.failed else _listed(seen.figures, _wrong(seen.figures, fixed)) or told,
         remarks=list(_remarks(seen)),
         figures=seen.figures,
     )
@@ -94,7 +95,7 @@ def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
     seen = observe(result)
     refuse(seen, result, name)
     told = one_line(ending(seen), 160)
-    if failed(seen):
+    if seen.failed:
         return Proposal(seen=told, remarks=[f"{name} is to end with exit status 0, and ended otherwise: {told}"])
     fixed = _figures(seen, result, failing.repro.get("figures", {}))
     remarks = [] if fixed else [f"{name} printed no figure, so nothing proves that its check ran"]
@@ -145,7 +146,7 @@ def _not_the_bug(seen: Observation, result: TrialResult) -> str | None:
         return f"the trial could not be run: {result.infra}"
     if seen.exception in {"ModuleNotFoundError", "ImportError"}:
         return f"the script lacks a package here, so this trial says nothing: {one_line(seen.message or '', 120)}"
-    blamed = infra.blame(f"{result.stderr}\n{result.stdout}\n{seen.message or ''}") if failed(seen) else None
+    blamed = infra.blame(f"{result.stderr}\n{result.stdout}\n{seen.message or ''}") if seen.failed else None
     if blamed or "not compiled with CUDA enabled" in (seen.message or ""):
         return f"this trial says nothing, as the machine is to blame for its end: {blamed or 'this torch has no CUDA'}"
     return None
@@ -158,7 +159,7 @@ def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - 
         return Failure.HANG
     if seen.cuda_error in _ACCESS:
         return Failure.ILLEGAL_ACCESS
-    if seen.cuda_error in _LAUNCH or (failed(seen) and _LAUNCH_WORDS.search(said)):
+    if seen.cuda_error in _LAUNCH or (seen.failed and _LAUNCH_WORDS.search(said)):
         return Failure.LAUNCH_ERROR
     if seen.exception and (_COMPILING.search(seen.exception) or _COMPILER_WORDS.search(seen.message or "")):
         return Failure.COMPILE_ERROR
@@ -166,15 +167,15 @@ def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - 
         return Failure.CRASH
     if _tells_of_non_finite(seen):
         return Failure.NON_FINITE
-    if seen.series and not failed(seen):
+    if seen.series and not seen.failed:
         return Failure.LEAK
-    if seen.figures and (not failed(seen) or seen.exception == "AssertionError"):
+    if seen.figures and (not seen.failed or seen.exception == "AssertionError"):
         return Failure.WRONG_NUMBERS
     return Failure.EXCEPTION
 
 
 def _tells_of_non_finite(seen: Observation) -> bool:
-    if failed(seen) and seen.exception != "AssertionError":
+    if seen.failed and seen.exception != "AssertionError":
         return False
     return any(not math.isfinite(value) or (value and _NON_FINITE.search(name)) for name, value in seen.figures.items())
 
@@ -190,7 +191,7 @@ def _failure(seen: Observation) -> dict[str, Any]:
         found["exception"] = seen.exception
         if message := pattern(telling_line(seen.message or "")):
             found["message"] = message
-    if seen.cuda_error and failed(seen):
+    if seen.cuda_error and seen.failed:
         found["cuda_error"] = seen.cuda_error
     if not found and seen.exit_status not in {0, None}:
         found["exit_status"] = seen.exit_status
@@ -247,12 +248,12 @@ def _clean(seen: Observation) -> dict[str, Any]:
 
     Nothing where that tells no difference: the failure is in other figures then.
     """
-    if failed(seen) and seen.exception != "AssertionError":
+    if seen.failed and seen.exception != "AssertionError":
         return {}
     errors = {name: CLEAN for name, value in seen.figures.items() if _ERROR.search(name) and not math.isnan(value)}
     counts = {name: "== 0" for name, value in seen.figures.items() if _NON_FINITE.search(name)}
     both = {"figures": errors | counts}
-    told = failed(seen) or any(name in both["figures"] for name in _wrong(seen.figures, both))
+    told = seen.failed or any(name in both["figures"] for name in _wrong(seen.figures, both))
     return both if told and both["figures"] else {}
 
 

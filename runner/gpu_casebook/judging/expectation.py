@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from gpu_casebook.evidence import Observation, Outcome
 from gpu_casebook.judging import infra
+from gpu_casebook.judging.description import ending, exception
 from gpu_casebook.judging.growth import after_warm_up, growth, growth_apart_from_one_jump
 from gpu_casebook.manifest.case import Expectation
 from gpu_casebook.manifest.model import Growth, Hang
 from gpu_casebook.reading import cuda_errors, stacks, tracebacks
 from gpu_casebook.reading.printed import read
-from gpu_casebook.text import one_line, without_escapes
+from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
 
 _AFTER_UNCAUGHT = {1, 120, None}
@@ -19,11 +20,9 @@ _AFTER_UNCAUGHT = {1, 120, None}
 
 
 class Judgement(NamedTuple):
-    """Outcome of a trial; what differs from the expectation, line by line; why the machine is to blame."""
-
     outcome: Outcome
-    mismatches: tuple[str, ...] = ()
-    infra: str | None = None
+    mismatches: tuple[str, ...] = ()  # what differs from the expectation, line by line
+    infra: str | None = None  # why the machine is to blame
 
 
 def observe(result: TrialResult) -> Observation:
@@ -51,21 +50,23 @@ def observe(result: TrialResult) -> Observation:
     )
 
 
-def judge(expectation: Expectation, result: TrialResult) -> Judgement:
-    """As expected if everything declared holds; else the machine's fault if it says so; else otherwise."""
+def judge(expectation: Expectation, result: TrialResult, seen: Observation) -> Judgement:
+    """As expected if everything declared holds; else the machine's fault if it says so; else otherwise.
+
+    `seen` is what `observe` read off the result.
+    """
     if result.infra:
         return Judgement(Outcome.INFRA, infra=result.infra)
-    seen = observe(result)
     mismatches = tuple(_mismatches(expectation, seen, result))
     if not mismatches:
         return Judgement(Outcome.AS_EXPECTED)
-    reason = infra.blame(_everything(seen, result)) if failed(seen) else None
+    reason = infra.blame("\n".join([result.stderr, result.stdout, seen.cuda_error or ""])) if seen.failed else None
     return Judgement(Outcome.INFRA if reason else Outcome.OTHERWISE, mismatches, reason)
 
 
 def lines(expectation: Expectation) -> list[str]:
     """Everything that must hold, one "aspect: value" a line; figures as "figure NAME: BOUND"."""
-    implied = "not 0" if _must_fail(expectation) else "0"
+    implied = "not 0" if expectation.must_fail else "0"
     status = implied if expectation.exit_status is None else str(expectation.exit_status)
     named = {
         "exit status": None if expectation.signal or expectation.hang else status,
@@ -87,43 +88,6 @@ def lines(expectation: Expectation) -> list[str]:
 def _growth_line(declared: Growth) -> str:
     left_out = f", the first {declared.warm_up} left out" if declared.warm_up else ""
     return f"growth {declared.series}: {declared.per_step} per step over {declared.steps} steps or more{left_out}"
-
-
-def failed(seen: Observation) -> bool:
-    """Whether the process ended in any other way than exit status 0, or not by itself."""
-    return seen.hung or seen.timed_out or seen.out_of_memory or seen.exit_status != 0
-
-
-def ending(seen: Observation) -> str:
-    """How a trial ended, on one line: "ValueError: off by two", "SIGSEGV", "exit status 3"."""
-    if seen.hung:
-        return f"hung after {seen.hung_after_s or 0:g} s: {stacks.standing(seen.stacks) or 'nobody knows where'}"
-    if seen.timed_out:
-        return "slow, still getting on at the time limit" if seen.slow else "ended at the time limit"
-    if seen.out_of_memory:
-        return "ended at the memory limit"
-    if seen.exception:
-        return exception(seen)
-    status = seen.signal or f"exit status {seen.exit_status}"
-    return f"{status}, {seen.cuda_error}" if seen.cuda_error and failed(seen) else status
-
-
-def exception(seen: Observation) -> str:
-    """The exception that ended the process, on one line, with the telling line of its message."""
-    telling = telling_line(seen.message or "")
-    return one_line(f"{seen.exception}: {telling}" if telling else str(seen.exception))
-
-
-def telling_line(message: str) -> str:
-    """The first line; but Triton's compiler begins with the place and the source, and says last what is wrong."""
-    said = [line for line in message.splitlines() if line.strip()]
-    if not said:
-        return ""
-    return said[-1] if re.match(r"at \d+:\d+:", said[0]) else said[0]
-
-
-def _must_fail(expectation: Expectation) -> bool:
-    return bool(expectation.exception or expectation.signal or expectation.cuda_error)
 
 
 def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -> Iterator[str]:
@@ -199,8 +163,8 @@ def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:
     elif expected.exit_status is not None:
         if seen.exit_status != expected.exit_status:
             yield f"exit status: expected {expected.exit_status}, saw {ending(seen)}"
-    elif _must_fail(expected) != failed(seen):
-        yield f"exit status: expected {'not 0' if _must_fail(expected) else '0'}, saw {ending(seen)}"
+    elif expected.must_fail != seen.failed:
+        yield f"exit status: expected {'not 0' if expected.must_fail else '0'}, saw {ending(seen)}"
 
 
 def _wrong_exception(expected: Expectation, seen: Observation) -> Iterator[str]:
@@ -221,10 +185,6 @@ def _wrong_message(expected: Expectation, seen: Observation, result: TrialResult
         texts, place = [without_escapes(result.stdout), without_escapes(result.stderr)], "the output"
     if not any(re.search(expected.message, text) for text in texts):
         yield f"message: expected /{expected.message}/, not found in {place}"
-
-
-def _everything(seen: Observation, result: TrialResult) -> str:
-    return "\n".join([result.stderr, result.stdout, seen.cuda_error or ""])
 
 
 def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> str | None:

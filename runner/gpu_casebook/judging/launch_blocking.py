@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from gpu_casebook.evidence import LaunchBlockingProbe, Outcome, SourceLine, Trial, Variant
-from gpu_casebook.judging.expectation import failed, observe
+from gpu_casebook.judging.expectation import observe
 from gpu_casebook.reading import cuda_errors, tracebacks
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import CASE_DIRECTORY, TrialResult
@@ -33,7 +33,7 @@ class Effect(StrEnum):
 def failing(trials: Sequence[Trial]) -> Trial | None:
     """The first trial of repro that ended with a CUDA error; one that did what was declared, if there is one."""
     own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
-    ended = [trial for trial in own if failed(trial.observation) and trial.observation.cuda_error]
+    ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
     return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
 
 
@@ -53,7 +53,7 @@ def probe(plain: Trial, result: TrialResult) -> LaunchBlockingProbe:
         error=plain.observation.cuda_error or "",
         surfaced=surfaced(plain.stderr),
         seen=None if result.infra else seen,
-        launched=surfaced(result.stderr) if failed(seen) else None,
+        launched=surfaced(result.stderr) if seen.failed else None,
         note=result.infra,
         duration_s=result.duration_s,
         stdout=result.stdout,
@@ -65,7 +65,7 @@ def effect(found: LaunchBlockingProbe) -> Effect | None:
     """None where the probe gave nothing."""
     if found.seen is None:
         return None
-    if not failed(found.seen):
+    if not found.seen.failed:
         return Effect.GONE
     if found.seen.cuda_error != found.error:
         return Effect.OTHER

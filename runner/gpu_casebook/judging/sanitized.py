@@ -7,9 +7,9 @@ its end without one in fixed. A tool that is not there, or that gives no report,
 
 from collections.abc import Iterator, Sequence
 
-from gpu_casebook.evidence import Outcome, SanitizerReport, Trial, Variant, Verdict
-from gpu_casebook.judging.expectation import Judgement, failed, judge
-from gpu_casebook.judging.verdict import Decision
+from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.judging.decision import Decision
+from gpu_casebook.judging.expectation import Judgement, judge
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
 from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, matches, missing, sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE, parse, summary
@@ -74,7 +74,7 @@ def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement
     return Judgement(Outcome.OTHERWISE, tuple(missing(expected, found.findings)))
 
 
-def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResult) -> Judgement:
+def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResult, seen: Observation) -> Judgement:
     """As expected if the tool came to its end, counted no error and printed none, and the fix gave its proof."""
     if found.summary is None:
         return _no_report(found)
@@ -84,7 +84,7 @@ def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResu
         return Judgement(Outcome.OTHERWISE, wrong)
     if doubts:
         return Judgement(Outcome.INFRA, infra=f"{found.tool} may have missed something: {doubts[0]}")
-    return judge(expected, result)
+    return judge(expected, result, seen)
 
 
 def _against_the_fix(found: SanitizerReport) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _against(variant: Variant, other: Sequence[Trial], trials: Sequence[Trial]) 
         return Verdict.FIX_FAILS, f"The fix does not hold under {tool}: {told}."
     if found:
         return Verdict.WRONG_FAILURE, f"Not the finding that is declared: in repro {tool} finds {sentence(found)}."
-    if any(failed(trial.observation) for trial in trials if trial.variant is Variant.REPRO):
+    if any(trial.observation.failed for trial in trials if trial.variant is Variant.REPRO):
         return Verdict.WRONG_FAILURE, f"The failure is there, but {tool} finds nothing in repro."
     return Verdict.NOT_REPRODUCED, f"Does not reproduce: {tool} finds nothing in repro."
 

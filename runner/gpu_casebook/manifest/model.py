@@ -369,6 +369,15 @@ class Expectation(Model):
         "{tool: memcheck, access: write, size: 4, kernel: kernel_backward}. The same tool must find nothing in fixed.",
     )
 
+    @property
+    def must_fail(self) -> bool:
+        """Whether it names a way to fail, so that a trial which ends with status 0 is not as expected."""
+        return bool(self.exception or self.signal or self.cuda_error or self.hang or self.exit_status)
+
+    def figures_unlike(self, other: "Expectation") -> dict[str, Bound]:
+        """The figures that tell this from `other`, with their bounds."""
+        return {name: bound for name, bound in self.figures.items() if other.figures.get(name) != bound}
+
     def overridden_by(self, other: "Expectation") -> "Expectation":
         """A copy with every key that `other` writes out; a key written as null is dropped."""
         return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})

@@ -9,7 +9,6 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
-from gpu_casebook.judging.rates import repro_needed
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import same_version
 from gpu_casebook.records.bisection import Bisection, Question
@@ -136,7 +135,7 @@ def terms(plan: Plan, trials: int | None) -> Terms:
     """How many trials this case wants: those it declares, or as many as show an unknown rate well enough."""
     manifest, asked = plan.case.manifest, plan.terms
     most = manifest.trials if asked.rate else max(manifest.trials, MEASURED)
-    return Terms(refute=repro_needed(asked), most=trials or most, exact=trials is not None, limit=manifest.clean_trials)
+    return Terms(refute=asked.repro_needed, most=trials or most, exact=trials is not None, limit=manifest.clean_trials)
 
 
 def same(one: Question, other: Question) -> bool:

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation, Outcome, Variant
-from gpu_casebook.judging.expectation import ending, failed, judge, lines, observe, telling_line
-from gpu_casebook.judging.headline import FIGURES_TOLD, number
+from gpu_casebook.judging.description import FIGURES_SHOWN, ending, number, telling_line
+from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.manifest.case import Case, Expectation
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import TrialResult
@@ -53,20 +53,16 @@ class Signature:
     def read(self, result: TrialResult) -> Look:
         """A trial shows the failure, keeps quiet, or fails in another way, unless the machine spoiled it."""
         seen = observe(result)
-        if shown := self._matching(self.shows, result):
+        if shown := _matching(self.shows, result, seen):
             return Look(Sign.SHOWS, self._told(seen, shown))
-        if spoiled := judge(self.shows[0], result).infra:
+        if spoiled := judge(self.shows[0], result, seen).infra:
             return Look(Sign.SPOILED, spoiled)
-        if known := self._matching(self.known, result):
+        if known := _matching(self.known, result, seen):
             return Look(Sign.QUIET, self._told(seen, known))
-        if failed(seen):
+        if seen.failed:
             return Look(Sign.OTHER, self._told(seen))
         missing = next(self._unproven(result, seen), None)
         return Look(Sign.OTHER, missing) if missing else Look(Sign.QUIET, self._told(seen))
-
-    @staticmethod
-    def _matching(expected: tuple[Expectation, ...], result: TrialResult) -> Expectation | None:
-        return next((each for each in expected if judge(each, result).outcome is Outcome.AS_EXPECTED), None)
 
     def _told(self, seen: Observation, matched: Expectation | None = None) -> str:
         """How it ended; where a declared message was found, with the line that has it."""
@@ -76,19 +72,25 @@ class Signature:
                 return one_line(f"{seen.exception}: {line.removeprefix(f'{seen.exception}: ')}")
         if seen.exception and seen.causes and not re.search(r"\w", telling_line(seen.message or "")):
             return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")
-        if failed(seen):
+        if seen.failed:
             return ending(seen)
         names = [name for name in self.telling or seen.figures if name in seen.figures]
-        return ", ".join(["ran to its end", *(f"{name}={number(seen.figures[name])}" for name in names[:FIGURES_TOLD])])
+        return ", ".join(
+            ["ran to its end", *(f"{name}={number(seen.figures[name])}" for name in names[:FIGURES_SHOWN])]
+        )
 
     def _unproven(self, result: TrialResult, seen: Observation) -> Iterator[str]:
         """Why a trial that ran to its end does not show that the failure is not there."""
         if self.proof:
-            yield from judge(self.proof, result).mismatches
-        passing = [each for each in self.shows if not _must_fail(each)]
+            yield from judge(self.proof, result, seen).mismatches
+        passing = [each for each in self.shows if not each.must_fail]
         for name in dict.fromkeys(name for each in passing for name in each.figures):
             if name not in seen.figures:
                 yield f"ran to its end, but did not print {name}"
+
+
+def _matching(expected: tuple[Expectation, ...], result: TrialResult, seen: Observation) -> Expectation | None:
+    return next((each for each in expected if judge(each, result, seen).outcome is Outcome.AS_EXPECTED), None)
 
 
 def signature(
@@ -110,7 +112,7 @@ def signature(
     others = [_worded(declared, each) for each in dict.fromkeys(messages) if each and each != declared.message]
     wordings = (declared, *others)
     fixed = case.expectation(environment, Variant.FIXED)
-    telling = tuple(name for name, bound in declared.figures.items() if fixed.figures.get(name) != bound)
+    telling = tuple(declared.figures_unlike(fixed))
     proof = fixed if variant is Variant.FIXED else None
     good = (_worded(declared, good_message, "--good-message"),) if good_message else ()
     if expect_message is None:
@@ -131,10 +133,6 @@ def _tellable(case: Case, declared: Expectation) -> None:
     if declared.differs:
         names = ", ".join(declared.differs)
         raise UsageError(f"{case.id} shows in {names} differing between runs, and a bisection judges single ones")
-    alone = not (_must_fail(declared) or declared.figures or declared.message or declared.growth)
+    alone = not (declared.must_fail or declared.figures or declared.message or declared.growth)
     if declared.sanitizer and alone:
         raise UsageError(f"{case.id} shows under compute-sanitizer only, and a bisection runs without it")
-
-
-def _must_fail(expected: Expectation) -> bool:
-    return bool(expected.exception or expected.signal or expected.cuda_error or expected.hang or expected.exit_status)

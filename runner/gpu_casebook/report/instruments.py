@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpu_casebook.evidence import Evidence, LaunchBlockingProbe, SanitizerProbe, SanitizerReport, SourceLine, Variant
-from gpu_casebook.judging.expectation import ending
+from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.launch_blocking import Effect, effect
 from gpu_casebook.reading.findings import Finding, Kind, sentence
 from gpu_casebook.report.escape import Markdown, code, prose

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
-from gpu_casebook.judging.expectation import ending, telling_line
-from gpu_casebook.judging.headline import digests, spread
+from gpu_casebook.judging.description import digests, ending, spread, telling_line
 from gpu_casebook.reading.sanitizer import EXECUTABLE
 from gpu_casebook.report.escape import Markdown, code, prose, with_names
 from gpu_casebook.report.instruments import seen_in

@@ -80,20 +80,20 @@ class Instruments:
         program = self._locate(self.places[variant].prepared)
         limits = replace(self.plan.limits, timeout_s=self.plan.limits.timeout_s * SLOWER)
         result, cached = self._under(declared.tool, program, variant, limits)
-        version = program and program.version
+        version, seen = program and program.version, observe(result)
         if variant is Variant.REPRO:
             found = report(result, declared.tool, version, declared, cached=cached)
             judgement = judge_repro(declared, found)
         else:
             found = report(result, declared.tool, version, None, cached=cached)
-            judgement = judge_fixed(self.plan.case.expectation(self.plan.environment, variant), found, result)
+            judgement = judge_fixed(self.plan.case.expectation(self.plan.environment, variant), found, result, seen)
         return Trial(
             variant=variant,
             number=number,
             outcome=judgement.outcome,
             mismatches=list(judgement.mismatches),
             infra=judgement.infra,
-            observation=observe(result),
+            observation=seen,
             duration_s=result.duration_s,
             stdout=result.stdout,
             stderr=result.stderr,

@@ -14,7 +14,7 @@ from gpu_casebook.engines.guard import Guard, guarded
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
 from gpu_casebook.guest import attest
-from gpu_casebook.judging import schedule
+from gpu_casebook.judging.decision import Tally
 from gpu_casebook.judging.expectation import judge, observe
 from gpu_casebook.judging.growth import growth
 from gpu_casebook.manifest.case import Case
@@ -133,13 +133,15 @@ class _Run:
             if self.engine.given_up:
                 self.console.say(f"  no more trials of {variant}: {self.engine.given_up}")
                 continue
-            if not schedule.wants(variant, trials, asked):
+            tally = Tally(trials, asked)
+            if not tally.wants(variant):
                 self.console.say(f"  {variant} is not run: it could not change the verdict")
                 continue
-            with self.console.task(plan.case.id, schedule.most(variant, trials, asked)) as advance:
-                while schedule.wants(variant, trials, asked) and not self.engine.given_up:
-                    number = schedule.slots_used(variant, trials) + 1
+            with self.console.task(plan.case.id, tally.most(variant)) as advance:
+                while tally.wants(variant) and not self.engine.given_up:
+                    number = tally.used(variant) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
+                    tally = Tally(trials, asked)
                     advance(_told(trials[-1]))
         return trials
 
@@ -159,7 +161,8 @@ class _Run:
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
         expectation = self.plan.case.expectation(self.plan.environment, variant)
-        judgement, seen = judge(expectation, result), observe(result)
+        seen = observe(result)
+        judgement = judge(expectation, result, seen)
         return Trial(
             variant=variant,
             number=number,

@@ -8,7 +8,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import MachineError, ManifestError, Problem, UsageError
 from gpu_casebook.evidence import Attestation, Variant, Verdict
-from gpu_casebook.judging.rates import Terms, terms
+from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.trial import EngineName, Limits, Recipe, TrialRequest, Watch

@@ -21,9 +21,9 @@ from gpu_casebook.evidence import (
     UpstreamFacts,
     Variant,
 )
+from gpu_casebook.judging.decision import decide
 from gpu_casebook.judging.expectation import lines
 from gpu_casebook.judging.sanitized import settled, signature
-from gpu_casebook.judging.verdict import decide
 from gpu_casebook.manifest.case import MANIFEST, Case
 from gpu_casebook.revision import SEMANTICS, own_revision
 from gpu_casebook.run.plan import Plan

@@ -1,14 +1,12 @@
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_casebook.evidence import Demand, Observation, Outcome, Trial, Variant, Verdict
-from gpu_casebook.judging import verdict
-from gpu_casebook.judging.rates import Terms, clean_demanded, rates
-from gpu_casebook.judging.verdict import Decision, skipped
+from gpu_casebook.judging.decision import Decision, Tally, Terms, decide
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Growth
 from gpu_casebook.statistics import clean_trials_needed, wilson
@@ -22,9 +20,9 @@ BROKEN = Observation(
 )
 
 
-def decide(trials: Sequence[Trial], needed: int) -> Decision:
+def decided(trials: Sequence[Trial], needed: int) -> Decision:
     """Of a case that declares no rate."""
-    return verdict.decide(trials, Terms(trials=needed))
+    return decide(trials, Terms(trials=needed))
 
 
 def trial(variant: Variant, outcome: Outcome, observation: Observation | None = None) -> Trial:
@@ -53,7 +51,7 @@ def fixed(*outcomes: Outcome, observation: Observation | None = None) -> list[Tr
 
 
 def test_confirmed_when_all_of_both_are_as_expected() -> None:
-    decision = decide(repro(GOOD, GOOD, GOOD) + fixed(GOOD, GOOD, GOOD), 3)
+    decision = decided(repro(GOOD, GOOD, GOOD) + fixed(GOOD, GOOD, GOOD), 3)
     assert decision.verdict is Verdict.CONFIRMED
     assert decision.reasons == (
         "Reproduces in 3 of 3 runs: triton.compiler.errors.CompilationError: No broadcast; the fix holds in 3 of 3.",
@@ -63,7 +61,7 @@ def test_confirmed_when_all_of_both_are_as_expected() -> None:
 
 def test_not_reproduced_when_repro_ran_to_its_end() -> None:
     ran = repro(Outcome.OTHERWISE, Outcome.OTHERWISE, observation=RAN)
-    decision = decide(ran + fixed(GOOD, GOOD), 2)
+    decision = decided(ran + fixed(GOOD, GOOD), 2)
     assert decision.verdict is Verdict.NOT_REPRODUCED
     assert decision.reasons[0] == "Does not reproduce: repro ran to its end in 2 of 2 runs."
     assert decision.reasons[1] == "repro: exit status: expected 0, saw 1 (2 of 2)"
@@ -81,24 +79,24 @@ def test_not_reproduced_when_repro_ran_to_its_end() -> None:
 )
 def test_wrong_failure_as_soon_as_one_trial_failed_in_another_way(end: Observation) -> None:
     trials = repro(Outcome.OTHERWISE, observation=RAN) + repro(Outcome.OTHERWISE, observation=end)
-    assert decide(trials + fixed(GOOD, GOOD), 2).verdict is Verdict.WRONG_FAILURE
+    assert decided(trials + fixed(GOOD, GOOD), 2).verdict is Verdict.WRONG_FAILURE
 
 
 def test_wrong_failure_says_what_was_seen() -> None:
-    decision = decide(repro(Outcome.OTHERWISE, observation=FAILED) + fixed(GOOD), 1)
+    decision = decided(repro(Outcome.OTHERWISE, observation=FAILED) + fixed(GOOD), 1)
     expected = "Fails in another way than declared in 1 of 1 runs: ModuleNotFoundError: No module named 'triton'."
     assert decision.reasons[0] == expected
 
 
 def test_fix_fails_when_any_fixed_trial_is_otherwise() -> None:
-    decision = decide(repro(GOOD, GOOD) + fixed(GOOD, Outcome.OTHERWISE), 2)
+    decision = decided(repro(GOOD, GOOD) + fixed(GOOD, Outcome.OTHERWISE), 2)
     assert decision.verdict is Verdict.FIX_FAILS
     assert decision.reasons[0].endswith("the fix holds in 1 of 2 only.")
 
 
 def test_inconclusive_when_repro_does_not_fail_every_time() -> None:
     trials = repro(GOOD) + repro(Outcome.OTHERWISE, Outcome.OTHERWISE, observation=RAN)
-    decision = decide(trials + fixed(GOOD, GOOD, GOOD), 3)
+    decision = decided(trials + fixed(GOOD, GOOD, GOOD), 3)
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert "in 1 of 3 runs only" in decision.reasons[0]
 
@@ -113,17 +111,17 @@ def test_inconclusive_when_repro_does_not_fail_every_time() -> None:
     ],
 )
 def test_inconclusive_when_too_few_runs_count(trials: Sequence[Trial], who: str) -> None:
-    decision = decide(trials, 2)
+    decision = decided(trials, 2)
     assert decision.verdict is Verdict.INCONCLUSIVE
     assert decision.reasons[0].startswith(f"Too few runs count: {who}, where 2 are needed")
 
 
 def test_no_trials_confirm_nothing_even_where_none_is_needed() -> None:
-    assert decide([], 0).verdict is Verdict.INCONCLUSIVE
+    assert decided([], 0).verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_machines_fault_is_told_apart() -> None:
-    decision = decide(repro(GOOD, INFRA, INFRA) + fixed(GOOD), 1)
+    decision = decided(repro(GOOD, INFRA, INFRA) + fixed(GOOD), 1)
     assert decision.verdict is Verdict.CONFIRMED
     assert decision.reasons[1] == "repro: not counted, the machine was to blame: the disk is full (2 times)"
     assert decision.rates[Variant.REPRO].infra == 2
@@ -132,7 +130,7 @@ def test_the_machines_fault_is_told_apart() -> None:
 def test_several_endings_are_counted() -> None:
     trials = repro(GOOD, GOOD) + repro(GOOD, observation=Observation(signal="SIGSEGV"))
     expected = "CompilationError: No broadcast (2 of 3, the others in 1 other ways)"
-    assert expected in decide(trials + fixed(GOOD), 1).reasons[0]
+    assert expected in decided(trials + fixed(GOOD), 1).reasons[0]
 
 
 def test_a_failure_without_a_crash_is_told_by_its_figures() -> None:
@@ -140,13 +138,7 @@ def test_a_failure_without_a_crash_is_told_by_its_figures() -> None:
     seen = [Observation(exit_status=0, figures=each) for each in figures]
     trials = [*repro(GOOD, observation=seen[0]), *repro(GOOD, observation=seen[1]), *fixed(GOOD, GOOD)]
     expected = "Reproduces in 2 of 2 runs: ran to its end, fwd=1.25e-07, dq=0.228 to 0.25, 1 more figure; the fix"
-    assert decide(trials, 2).reasons[0].startswith(expected)
-
-
-def test_skipped_names_every_environment() -> None:
-    decision = skipped(["upstream: no GPU", "current: no GPU"])
-    assert decision.verdict is Verdict.SKIPPED
-    assert decision.reasons[1:] == ("upstream: no GPU", "current: no GPU")
+    assert decided(trials, 2).reasons[0].startswith(expected)
 
 
 observations = st.sampled_from([RAN, FAILED, BROKEN, Observation(signal="SIGABRT")])
@@ -162,24 +154,24 @@ def test_infra_trials_never_change_a_verdict(
 ) -> None:
     mixed = counted + spoiled
     mix.shuffle(mixed)  # type: ignore[attr-defined]
-    assert decide(mixed, needed).verdict is decide(counted, needed).verdict
+    assert decided(mixed, needed).verdict is decided(counted, needed).verdict
 
 
 @given(infra_trials, st.integers(0, 4))
 def test_the_machine_alone_never_says_anything_about_a_case(spoiled: list[Trial], needed: int) -> None:
-    assert decide(spoiled, needed).verdict is Verdict.INCONCLUSIVE
+    assert decided(spoiled, needed).verdict is Verdict.INCONCLUSIVE
 
 
 @given(any_trials, st.integers(1, 4), st.sampled_from(Variant), observations)
 def test_one_more_trial_that_went_otherwise_never_confirms(
     trials: list[Trial], needed: int, variant: Variant, seen: Observation
 ) -> None:
-    assert decide([*trials, trial(variant, Outcome.OTHERWISE, seen)], needed).verdict is not Verdict.CONFIRMED
+    assert decided([*trials, trial(variant, Outcome.OTHERWISE, seen)], needed).verdict is not Verdict.CONFIRMED
 
 
 @given(any_trials, st.integers(1, 4))
 def test_confirmed_needs_enough_of_both(trials: list[Trial], needed: int) -> None:
-    decision = decide(trials, needed)
+    decision = decided(trials, needed)
     enough = all(rate.k == rate.n >= needed for rate in decision.rates.values())
     assert (decision.verdict is Verdict.CONFIRMED) == enough
 
@@ -205,7 +197,7 @@ MIXED = Terms(trials=10, differs=("out",), same=("out",), alpha=0.2)
 
 
 def measured(repro: str, fixed: str = "", asked: Terms = RACE) -> Decision:
-    return verdict.decide(synthetic.trials(repro, fixed), asked)
+    return decide(synthetic.trials(repro, fixed), asked)
 
 
 def test_a_race_is_confirmed_with_its_rate_and_what_it_asks_of_the_fix() -> None:
@@ -221,7 +213,7 @@ def test_a_race_is_confirmed_with_its_rate_and_what_it_asks_of_the_fix() -> None
         asked_of_fixed,
         "repro: exit status: as in the test (12 of 20)",
     )
-    assert decision.demand == Demand(rate=">= 0.3", alpha=0.01, most=40, clean=19, allowed=200)
+    assert decision.demand == Demand(rate=">= 0.3", alpha=0.01, most=40, clean=19)
     assert (decision.rates[Variant.REPRO].k, decision.rates[Variant.REPRO].n) == (8, 20)
 
 
@@ -289,14 +281,14 @@ def test_outputs_that_differ(repro: str, fixed: str, kind: Verdict, told: str) -
 
 
 def test_fixed_gets_no_fewer_trials_than_repro_needed() -> None:
-    assert clean_demanded(rates(synthetic.trials("abcdef" * 5), MIXED)[Variant.REPRO], MIXED) == 30
+    assert MIXED.clean_demanded(Tally(synthetic.trials("abcdef" * 5), MIXED).repro) == 30
 
 
 def test_of_several_outputs_the_one_that_differs_least_counts() -> None:
     both = Terms(trials=10, differs=("out", "x"), same=("out", "x"))
     seen = [Observation(exit_status=0, digests={"out": f"a:0000000{at}", "x": "a:00000000"}) for at in range(4)]
     trials = [trial for each in seen for trial in repro(GOOD, observation=each)]
-    assert rates(trials, both)[Variant.REPRO].k == 0
+    assert Tally(trials, both).repro.k == 0
 
 
 def test_equal_outputs_of_one_run_show_nothing() -> None:
@@ -311,7 +303,7 @@ def test_the_headline_tells_the_figures_that_tell_repro_from_fixed() -> None:
     bounds = {name: Bound.parse("> 0.2, < 0.3") for name in "abc"}
     seen = Observation(exit_status=0, figures={"other": 1.0, "a": 0.25061, "b": 0.25, "c": 0.21})
     trials = [*repro(GOOD, observation=seen), *fixed(GOOD)]
-    told = verdict.decide(trials, Terms(trials=1, telling=bounds)).reasons[0]
+    told = decide(trials, Terms(trials=1, telling=bounds)).reasons[0]
     figures = "a=0.2506 (> 0.2, < 0.3), b=0.25 (> 0.2, < 0.3), 1 more figure"
     assert told == f"Reproduces in 1 of 1 runs: ran to its end, {figures}; the fix holds in 1 of 1."
 
@@ -319,12 +311,12 @@ def test_the_headline_tells_the_figures_that_tell_repro_from_fixed() -> None:
 def test_the_headline_tells_growth() -> None:
     leak = Growth(series="device_bytes", per_step=Bound.parse("> 1e6"))
     trials = [trial.model_copy(update={"growth": 2.5e6}) for trial in repro(GOOD, observation=RAN)]
-    told = verdict.decide(trials + fixed(GOOD), Terms(trials=1, growth=leak)).reasons[0]
+    told = decide(trials + fixed(GOOD), Terms(trials=1, growth=leak)).reasons[0]
     assert "ran to its end, device_bytes grows by 2500000 per step (> 1e6); the fix" in told
 
 
 def test_rates_of_nothing() -> None:
-    assert {rate.n for rate in rates([], Terms(trials=1)).values()} == {0}
+    assert {rate.n for rate in Tally([], Terms(trials=1)).rates.values()} == {0}
 
 
 @pytest.mark.parametrize(
@@ -354,3 +346,179 @@ def test_clean_trials_are_as_many_as_needed_and_no_more(p: float, alpha: float) 
 def test_clean_trials_of_an_impossible_rate(p: float, alpha: float) -> None:
     with pytest.raises(ValueError, match="needs 0 < p <= 1"):
         clean_trials_needed(p, alpha)
+
+
+# How many trials
+
+THREE = Terms(trials=3)
+A_THIRD = Bound.parse(">= 0.3")
+
+
+def ran_of(repro: str, fixed: str, asked: Terms) -> tuple[str, str]:
+    """Those of these trials that are run."""
+    texts = {Variant.REPRO: repro, Variant.FIXED: fixed}
+    done = {Variant.REPRO: "", Variant.FIXED: ""}
+    for variant in Variant:
+        while Tally(synthetic.trials(*done.values()), asked).wants(variant):
+            done[variant] += texts[variant][len(done[variant])]
+    return done[Variant.REPRO], done[Variant.FIXED]
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "ran"),
+    [
+        ("GGG", "GGG", ("GGG", "GGG")),
+        ("PPP", "GGG", ("PPP", "")),  # the second could still fail in another way
+        ("PWP", "GGG", ("PWP", "")),
+        ("GPG", "GGG", ("GP", "")),  # not every time: nothing can mend that
+        ("WGG", "GGG", ("WG", "")),
+        ("IGG", "GGG", ("I", "")),  # one too few, whatever comes
+        ("GGG", "GPG", ("GGG", "GP")),
+        ("GGG", "IGP", ("GGG", "IGP")),  # too few to confirm, but it may yet fail
+    ],
+)
+def test_trials_of_a_case_that_must_fail_every_time(repro: str, fixed: str, ran: tuple[str, str]) -> None:
+    assert ran_of(repro, fixed, THREE) == ran
+
+
+def test_as_many_trials_as_a_person_asks_for() -> None:
+    asked = Terms(trials=4, to_the_last=True)
+    assert ran_of("GPGG", "PGGG", asked) == ("GPGG", "PGGG")
+    assert Tally(synthetic.trials("PPPP"), asked).most(Variant.FIXED) == 4
+
+
+def test_repetitions_of_a_spoiled_trial_are_one_trial() -> None:
+    spoiled = synthetic.trials("I") * 3 + synthetic.trials("IG")[1:]
+    assert Tally(spoiled, THREE).used(Variant.REPRO) == 2
+
+
+Said = Callable[[list[Trial]], object]
+"""What the test compares: the verdict, or what repro alone has to say."""
+
+
+def explore(said: Said, asked: Terms, letters: str, length: int, *, after: str = "") -> None:
+    """Walk through every sequence of outcomes of repro, or of fixed `after` a repro, to `length` or stopped early.
+
+    Where it stops, every continuation says the same; where it goes on, two continuations differ, or the number of
+    trials that fixed would need is still above what repro has had.
+    """
+    variant = Variant.FIXED if after else Variant.REPRO
+
+    def of(text: str) -> list[Trial]:
+        return synthetic.trials(after, text) if after else synthetic.trials(text)
+
+    def walk(text: str, *, stopped: bool) -> set[object]:
+        stops = len(text) == length or not Tally(of(text), asked).wants(variant)
+        ends = (
+            {said(of(text))}
+            if len(text) == length
+            else set[object]().union(*(walk(text + letter, stopped=stopped or stops) for letter in letters))
+        )
+        if stops and not stopped:
+            assert ends == {said(of(text))}, (after, text)
+        elif not stops and not stopped:
+            assert len(ends) > 1 or _worth_more(of(text), length, asked), (after, text)
+        return ends
+
+    walk("", stopped=False)
+
+
+def _worth_more(found: list[Trial], length: int, asked: Terms) -> bool:
+    repro = Tally(found, asked).repro
+    if asked.differs and not repro.k and len(found) == length - 1:
+        return True  # a single output has none to differ from, but that much the schedule does not look ahead
+    return asked.reproduced(repro.k, repro.n) and asked.clean_demanded(repro) > repro.n
+
+
+def verdict_of(asked: Terms) -> Said:
+    return lambda found: decide(found, asked).verdict
+
+
+def repro_alone(asked: Terms) -> Said:
+    """The verdict that is repro's own, or None where fixed has its say; the limit on its trials is left out."""
+
+    def said(found: list[Trial]) -> Verdict | None:
+        ruling = Tally(found, asked).by_repro
+        return ruling.verdict if ruling else None
+
+    return said
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_stopping_early_never_changes_what_repro_says(length: int) -> None:
+    asked = Terms(trials=length)
+    explore(repro_alone(asked), asked, "GPWI", length)
+
+
+@pytest.mark.parametrize("repro", ["GGG", "GPG", "PPP", "PWP", "IGG"])
+def test_stopping_early_never_changes_the_verdict(repro: str) -> None:
+    if Tally(synthetic.trials(repro), THREE).by_repro:
+        assert not Tally(synthetic.trials(repro), THREE).wants(Variant.FIXED)
+        assert decide(synthetic.trials(repro), THREE).verdict is decide(synthetic.trials(repro, "PWG"), THREE).verdict
+    else:
+        explore(verdict_of(THREE), THREE, "GPWI", 3, after=repro)
+
+
+@pytest.mark.parametrize("least", [">= 0.3", ">= 0.6", ">= 0.95", ">= 1"])
+def test_stopping_early_never_changes_whether_the_rate_is_reached(least: str) -> None:
+    asked = Terms(trials=8, rate=Bound.parse(least), clean_trials=10_000)
+    explore(repro_alone(asked), asked, "GPW", 8)
+
+
+def test_nor_do_trials_that_the_machine_spoiled() -> None:
+    asked = Terms(trials=6, rate=Bound.parse(">= 0.5"), clean_trials=10_000)
+    explore(repro_alone(asked), asked, "GPWI", 6)
+
+
+def test_stopping_early_never_changes_whether_outputs_differ() -> None:
+    asked = Terms(trials=6, differs=("out",), same=("out",), clean_trials=10_000)
+    explore(repro_alone(asked), asked, "abcW", 6)
+
+
+@pytest.mark.parametrize(
+    ("repro", "letters", "asked"),
+    [
+        ("GGGG", "GPI", Terms(trials=4, rate=A_THIRD, alpha=0.2)),
+        ("abcd", "abP", Terms(trials=4, alpha=0.2, differs=("out",), same=("out",))),
+    ],
+)
+def test_stopping_early_never_changes_the_verdict_on_a_measured_rate(repro: str, letters: str, asked: Terms) -> None:
+    explore(verdict_of(asked), asked, letters, Tally(synthetic.trials(repro), asked).most(Variant.FIXED), after=repro)
+
+
+@pytest.mark.parametrize(
+    ("repro", "ran"),
+    [
+        ("G" * 40, 7),  # 7 of 40 would still not be significantly below 0.3
+        ("GGP" * 14, 10),
+        ("GPP" * 14, 22),
+        ("P" * 33 + "G" * 7, 40),
+        ("G" + "P" * 39, 35),  # with five to come, no more than 6 of 40: rarer than 0.3
+        ("P" * 40, 40),  # not once: any of them could still be another failure
+    ],
+)
+def test_a_rate_is_measured_until_it_is_sure_and_sharp_enough(repro: str, ran: int) -> None:
+    assert len(ran_of(repro, "G" * 200, Terms(trials=40, rate=A_THIRD))[0]) == ran
+
+
+def test_fixed_gets_as_many_trials_as_the_measured_rate_asks_for() -> None:
+    asked = Terms(trials=40, rate=A_THIRD)
+    repro, fixed = ran_of("GPPGP" * 8, "G" * 200, asked)
+    assert (repro.count("G"), len(repro), len(fixed)) == (
+        8,
+        19,
+        18,
+    )  # 8 of 19: above 0.231; 0.769 ** 18 < 0.01
+    assert decide(synthetic.trials(repro, fixed), asked).verdict is Verdict.CONFIRMED
+    assert decide(synthetic.trials(repro, fixed[1:]), asked).verdict is Verdict.INCONCLUSIVE
+
+
+def test_fixed_is_not_run_where_it_would_take_too_many_trials() -> None:
+    asked = Terms(trials=40, rate=Bound.parse(">= 0.1"), clean_trials=100)
+    assert ran_of("P" * 39 + "G", "", asked) == ("P" * 39 + "G", "")
+
+
+def test_outputs_that_always_differ_take_few_trials() -> None:
+    asked = Terms(trials=20, differs=("out",), same=("out",))
+    repro, fixed = ran_of("abcdefghijklmnopqrst", "a" * 200, asked)
+    assert (len(repro), len(fixed)) == (8, 8)

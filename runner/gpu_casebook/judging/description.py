@@ -1,0 +1,64 @@
+"""A trial, or the trials of a variant, in a few words. Pure."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from gpu_casebook.evidence import Observation, Trial
+from gpu_casebook.reading import stacks
+from gpu_casebook.text import one_line
+
+FIGURES_SHOWN = 2
+
+
+def ending(seen: Observation) -> str:
+    """How a trial ended, on one line: "ValueError: off by two", "SIGSEGV", "exit status 3"."""
+    if seen.hung:
+        return f"hung after {seen.hung_after_s or 0:g} s: {stacks.standing(seen.stacks) or 'nobody knows where'}"
+    if seen.timed_out:
+        return "slow, still getting on at the time limit" if seen.slow else "ended at the time limit"
+    if seen.out_of_memory:
+        return "ended at the memory limit"
+    if seen.exception:
+        return exception(seen)
+    status = seen.signal or f"exit status {seen.exit_status}"
+    return f"{status}, {seen.cuda_error}" if seen.cuda_error and seen.failed else status
+
+
+def exception(seen: Observation) -> str:
+    """The exception that ended the process, on one line, with the telling line of its message."""
+    telling = telling_line(seen.message or "")
+    return one_line(f"{seen.exception}: {telling}" if telling else str(seen.exception))
+
+
+def telling_line(message: str) -> str:
+    """The first line; but Triton's compiler begins with the place and the source, and says last what is wrong."""
+    written = [line for line in message.splitlines() if line.strip()]
+    if not written:
+        return ""
+    return written[-1] if re.match(r"at \d+:\d+:", written[0]) else written[0]
+
+
+def endings(trials: Sequence[Trial]) -> str:
+    """How the trials ended, the most frequent first; one phrase where all ended alike."""
+    (first, times), *others = Counter(ending(trial.observation) for trial in trials).most_common()
+    return f"{first} ({times} of {len(trials)}, the others in {len(others)} other ways)" if others else first
+
+
+def digests(trials: Iterable[Trial], name: str) -> Counter[str]:
+    """The values of a digest, with how often each came."""
+    return Counter(trial.observation.digests[name] for trial in trials if name in trial.observation.digests)
+
+
+def spread(values: Sequence[float]) -> str:
+    """0.2506, or 0.2501 to 0.2512, or 1 or nan."""
+    numbers = sorted(value for value in values if not math.isnan(value))
+    ends = dict.fromkeys(map(number, (*numbers[:1], *numbers[-1:])))
+    parts = [" to ".join(ends)] if ends else []
+    return " or ".join([*parts, "nan"] if len(numbers) < len(values) else parts)
+
+
+def number(value: float) -> str:
+    """Four digits; whole numbers whole."""
+    return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
