@@ -121,5 +121,5 @@ def test_a_wrong_value_is_pointed_at(tmp_path: Path) -> None:
     path = spoiled(tmp_path, verdict="proven", surprise=1)
     with pytest.raises(CasebookError) as caught:
         load(path)
-    assert str(caught.value).startswith(f"{path}: verdict: Input should be 'confirmed',")
+    assert str(caught.value).startswith(f"{path}: can't be read as evidence: verdict: Input should be 'confirmed',")
     assert str(caught.value).endswith("(and 1 more); run the case again, or remove the file")

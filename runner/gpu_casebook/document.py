@@ -1,9 +1,39 @@
 """The base of every JSON document that the package writes."""
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.files import write_whole
 
 
 class Record(BaseModel):
-    """Base of everything in the evidence: immutable, unknown keys refused."""
+    """Base of a document and of its parts: immutable, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    what: ClassVar[str] = "a document of Casebook"  # what a file should hold, for the message that it can't be read
+    remedy: ClassVar[str] = "remove the file"  # what to do then
+
+    def write(self, path: Path, *, sync: bool = False) -> None:
+        """Write as JSON, whole or not at all. With `sync` it outlives a power cut from then on."""
+        write_whole(path, self.model_dump_json(indent=1) + "\n", sync=sync)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a document. Raises CasebookError with the file, what is wrong with it, and what to do."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            why = error.strerror
+        except ValidationError as error:
+            first, *more = error.errors()
+            where = ".".join(map(str, first["loc"]))
+            if where == "schema_version":
+                version = f"schema_version {first['input']!r}, and this runner knows {cls.model_fields[where].default}"
+                raise CasebookError(f"{path}: {version}; use the runner that wrote it, or {cls.remedy}") from None
+            why = "it is no JSON" if first["type"] == "json_invalid" else f"{where}: {first['msg']}".removeprefix(": ")
+            why += f" (and {len(more)} more)" if more else ""
+        raise CasebookError(f"{path}: can't be read as {cls.what}: {why}; {cls.remedy}")

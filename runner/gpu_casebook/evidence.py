@@ -1,22 +1,17 @@
 """The record a verdict rests on, and its JSON. Pure data: complete enough to render every report again."""
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from gpu_casebook.document import Record
-from gpu_casebook.errors import CasebookError
-from gpu_casebook.files import write_whole
 from gpu_casebook.reading.findings import Finding, Summary, Tool
 from gpu_casebook.trial import ProcessStack
-
-SCHEMA_VERSION = 1
 
 
 class Variant(StrEnum):
@@ -322,6 +317,9 @@ class Durations(Record):
 class Evidence(Record):
     """One run of one case in one environment on one machine."""
 
+    what = "evidence"
+    remedy = "run the case again, or remove the file"
+
     schema_version: Literal[1] = 1
     case: CaseFacts
     environment: EnvironmentFacts
@@ -362,14 +360,8 @@ class Evidence(Record):
     def trials_of(self, variant: Variant) -> Sequence[Trial]:
         return [trial for trial in self.trials if trial.variant is variant]
 
-    def write(self, path: Path) -> None:
-        """Write as JSON, whole or not at all; it outlives a power cut from then on."""
-        write_whole(path, self.model_dump_json(indent=1) + "\n", sync=True)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read what `write` wrote. Raises pydantic.ValidationError, or OSError; `load` says it in one line."""
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+    def write(self, path: Path, *, sync: bool = True) -> None:
+        super().write(path, sync=sync)
 
 
 def evidence_path(reports: Path, evidence: Evidence) -> Path:
@@ -382,31 +374,7 @@ def evidence_path(reports: Path, evidence: Evidence) -> Path:
     return reports / "evidence" / slug(evidence.case.id) / f"{name}.json"
 
 
-def load(path: Path) -> Evidence:
-    """Read evidence. Raises CasebookError with the file, what is wrong with it, and what to do."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
-        raise CasebookError(f"{path}: can't be read as evidence: {why}; {_REMEDY}") from None
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if version != SCHEMA_VERSION:
-        told = f"schema_version {version!r}, and this runner knows {SCHEMA_VERSION}"
-        raise CasebookError(f"{path}: {told}; use the runner that wrote it, or {_REMEDY}")
-    return _validated(path, data)
-
-
-_REMEDY = "run the case again, or remove the file"
-
-
-def _validated(path: Path, data: Any) -> Evidence:
-    try:
-        return Evidence.model_validate(data)
-    except ValidationError as error:
-        first, *more = error.errors()
-        where = ".".join(map(str, first["loc"]))
-        others = f" (and {len(more)} more)" if more else ""
-        raise CasebookError(f"{path}: {where}: {first['msg']}{others}; {_REMEDY}") from None
+load = Evidence.read
 
 
 def slug(text: str) -> str:

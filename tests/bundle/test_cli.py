@@ -35,8 +35,8 @@ def casebook(*words: str) -> tuple[int, str]:
         (["bundle", "tiny", "--image", "x", "--environment", "interpreter"], 3, "no lock for environment interpreter"),
         (["bundle-run", "nowhere"], 1, "casebook: nowhere: there is no such file or directory"),
         (["bundle-run", "cases"], 1, "casebook: cases: there is no bundle here"),
-        (["bundle-join", "nowhere.json"], 2, "casebook: nowhere.json: can't be read"),
-        (["bundle-join", "cases/tiny/case.yaml"], 1, "case.yaml: is no file that bundle-run wrote"),
+        (["bundle-join", "nowhere.json"], 2, "casebook: nowhere.json: there is no such file"),
+        (["bundle-join", "cases/tiny/case.yaml"], 1, "case.yaml: can't be read as what bundle-run wrote"),
     ],
 )
 def test_a_mistake_is_one_clear_line(words: list[str], status: int, line: str) -> None:

@@ -43,7 +43,7 @@ def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_p
     members = starter.verify(home)["members"]
     listed = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
     assert set(members) | {starter.LIST} == listed
-    bundle = Bundle.read(home)
+    bundle = Bundle.read(home / starter.LIST)
     assert (bundle.case, bundle.environment, bundle.engine) == ("tiny", "interpreter", EngineName.DOCKER)
     assert (bundle.images, bundle.named_image, bundle.packed_images) == (
         [Image(name="host/image:1")],

@@ -23,7 +23,7 @@ def test_sizes(text: str, count: int) -> None:
     assert parts.size(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "MB", "1", "64KB", "-5MB", "5TB", "5 MB of it", "1e9"])
+@pytest.mark.parametrize("text", ["", "MB", "1", "64KB", "-5MB", "1e9"])
 def test_what_is_no_size_or_too_small_is_one_line(text: str) -> None:
     with pytest.raises(UsageError, match=f"--split {text}: write a size such as 56MB"):
         parts.size(text)

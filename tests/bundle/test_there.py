@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.bundle import there
+from gpu_casebook.bundle.document import Returned
 from gpu_casebook.bundle.pack import IMAGES, Saved, Wish, pack
-from gpu_casebook.bundle.returned import Returned
 from gpu_casebook.console import Console
 from gpu_casebook.daemon import client as module
 from gpu_casebook.daemon.client import connect
@@ -89,7 +89,7 @@ def test_the_verdict_comes_back_in_one_file(home: Path, engine: FakeEngine) -> N
     returned, path, said = run(home)
     assert path == home.parent / "tiny.interpreter.evidence.json"
     assert Returned.read(path) == returned
-    assert (returned.verdict, returned.exit_status) == (Verdict.CONFIRMED, 0)
+    assert (returned.verdict, returned.verdict.exit_status) == (Verdict.CONFIRMED, 0)
     assert returned.console == said
     assert "confirmed: tiny, environment interpreter on CPU" in said
     assert "repro trial 1: as-expected" in said
@@ -103,7 +103,7 @@ def test_the_verdict_comes_back_in_one_file(home: Path, engine: FakeEngine) -> N
 def test_any_verdict_does(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeEngine({"repro.py": [PASSED], "fixed.py": [FIXED]})
     monkeypatch.setattr(there, "choose", lambda *_: fake)
-    assert run(home)[0].exit_status == Verdict.NOT_REPRODUCED.exit_status
+    assert run(home)[0].verdict.exit_status == Verdict.NOT_REPRODUCED.exit_status
 
 
 @pytest.mark.usefixtures("daemon")
@@ -129,7 +129,7 @@ def test_what_can_not_run_there_comes_back_with_its_reason(
     monkeypatch.setattr("gpu_casebook.devices.hardware.gpus", list)
     on_gpu = Wish(case=wish.case, environment="current", engine=EngineName.DOCKER, image="other:2", pythons=["3.12"])
     returned, path, said = run(laid_out(checkout, on_gpu, tmp_path / "gpu"))
-    assert returned.exit_status == Verdict.SKIPPED.exit_status
+    assert returned.verdict.exit_status == Verdict.SKIPPED.exit_status
     assert Returned.read(path).skipped == ["current: 1 GPU is needed, and there is none"]
     assert "tiny: skipped" in said
 
@@ -198,7 +198,10 @@ def test_only_the_bundles_own_runner_runs_it(home: Path, monkeypatch: pytest.Mon
 def test_a_broken_list_is_one_line(home: Path) -> None:
     text = (home / starter.LIST).read_text()
     (home / starter.LIST).write_text(text.replace('"engine": "docker"', '"engine": "podman"'))
-    with pytest.raises(CasebookError, match=r"bundle\.json: engine: Input should be .*; copy the bundle again"):
+    with pytest.raises(
+        CasebookError,
+        match=r"bundle\.json: can.t be read as a bundle: engine: Input should be .*; copy the bundle again",
+    ):
         run(home)
 
 

@@ -178,7 +178,7 @@ def test_the_whole_run_can_be_changed_in_its_record(tmp_path: Path, whole: Run) 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "Invalid JSON"), ('{"schema_version": 2}', "schema_version"), ("{}", "Field required")],
+    [("{", "it is no JSON"), ('{"schema_version": 2}', "schema_version"), ("{}", "Field required")],
 )
 def test_a_record_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, whole: Run, text: str, said: str) -> None:
     Journal.create(tmp_path, whole).close()

@@ -78,7 +78,7 @@ def test_evidence_that_is_named_must_be_of_this_case(here: Path) -> None:
     with pytest.raises(UsageError, match="that is a run of rwkv6-backward, not of tiny"):
         file(here, "tiny", here / "reports", evidence=path)
     path.write_text("{}")
-    with pytest.raises(CasebookError, match="schema_version"):
+    with pytest.raises(CasebookError, match="case: Field required"):
         file(here, "tiny", here / "reports", evidence=path)
 
 

@@ -179,7 +179,7 @@ def bundle_run(
     with _writing(output or home.parent):
         returned, path = there.run(home, options, out, output)
     out.say(f"bring back: {path} ({_size(path)}); then: nox -s bundle-join -- {path.name}")
-    raise typer.Exit(returned.exit_status)
+    raise typer.Exit(returned.verdict.exit_status)
 
 
 def _opened(files: Sequence[Path]) -> Path:
@@ -198,10 +198,13 @@ def bundle_join(
     reports: ReportsOption = None,
 ) -> None:
     """Put evidence from a host without a network into the reports, and render its page and the index again."""
-    from gpu_casebook.bundle.returned import Returned, join
+    from gpu_casebook.bundle.document import Returned
+    from gpu_casebook.bundle.join import join
     from gpu_casebook.manifest.case import find, known_images
 
     top = root()
+    if not file.is_file():
+        raise UsageError(f"{file}: there is no such file")
     returned = Returned.read(file)
     joined = join(returned, find(top, returned.bundle.case, known_images(top)), reports or top / "reports")
     for warning in joined.warnings:

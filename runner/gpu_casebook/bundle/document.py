@@ -1,20 +1,14 @@
-"""bundle.json: what is in a bundle, and how it is run."""
+"""The two documents of a bundle: bundle.json, which lists what is in it, and the file that comes back from the host."""
 
 import json
-from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
-from gpu_casebook.errors import CasebookError
+from gpu_casebook.document import Record
+from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.guest import starter
 from gpu_casebook.trial import EngineName
-
-__all__ = ["Bundle", "Image", "Member"]
-
-
-class Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Member(Record):
@@ -32,24 +26,23 @@ class Image(Record):
 
 
 class Bundle(Record):
-    """`pythons` maps versions of the host's Python ("3.12") to the wheels that the runner needs with it.
+    """What is in a bundle, and how it is run."""
 
-    Of the docker engine, `images` has what the case's variants run in, once each; of venv, `python` is the version
-    that the host must have for the case itself.
-    """
+    what = "a bundle"
+    remedy = "copy the bundle again"
 
     schema_version: Literal[1] = 1
     case: str
     title: str
     environment: str
     engine: EngineName
-    python: str
-    images: list[Image] = []
+    python: str  # what the case itself needs on the host with venv
+    images: list[Image] = Field(default_factory=list)  # what the variants run in with docker, once each
     case_digest: str
     runner: str
-    pythons: dict[str, list[str]]
+    pythons: dict[str, list[str]]  # versions of the host's Python, such as "3.12" -> wheels that the runner needs
     run: str = f"python3 {starter.NAME}/run.py"
-    members: dict[str, Member] = {}
+    members: dict[str, Member] = Field(default_factory=dict)
 
     @property
     def packed_images(self) -> list[Image]:
@@ -64,14 +57,19 @@ class Bundle(Record):
         """The same bundle gives the same text."""
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
-    @classmethod
-    def read(cls, home: Path) -> Self:
-        """Of the bundle unpacked at `home`. Raises CasebookError."""
-        try:
-            return cls.model_validate(starter.contents(home))
-        except starter.Wrong as error:
-            raise CasebookError(str(error)) from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise CasebookError(f"{home / starter.LIST}: {where}: {first['msg']}; copy the bundle again") from None
+
+class Returned(Record):
+    """What comes back from the host."""
+
+    what = "what bundle-run wrote"
+    remedy = "copy it again"
+
+    schema_version: Literal[1] = 1
+    bundle: Bundle  # what was packed, without its list of members
+    evidence: Evidence | None = None
+    skipped: list[str] = Field(default_factory=list)  # why nothing was run, if there is no evidence
+    console: str = ""  # what was printed there, line by line
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.evidence.verdict if self.evidence else Verdict.SKIPPED

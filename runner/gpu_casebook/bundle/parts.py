@@ -1,26 +1,27 @@
 """A large archive in parts that fit where one file does not; `gpu_casebook.guest.starter` puts them together again."""
 
 import json
-import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.guest import starter
 
 _BLOCK = 2**20
-_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 _LEAST = 2**16
 
 
 def size(text: str) -> int:
     """Bytes of "56MB", "1GiB" or a number; units as disks have them. Raises UsageError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMG]I?)B?|B)?", text.strip(), re.IGNORECASE)
-    found = int(float(match[1]) * _UNITS[(match[2] or "").upper()]) if match else 0
-    if found < _LEAST:
-        raise UsageError(f"--split {text}: write a size such as 56MB, 1GiB or a number of bytes, at least 64 KiB")
-    return found
+    with suppress(ValidationError):
+        found = TypeAdapter(ByteSize).validate_python(text)
+        if found >= _LEAST:
+            return found
+    raise UsageError(f"--split {text}: write a size such as 56MB, 1GiB or a number of bytes, at least 64 KiB")
 
 
 def split(archive: Path, part_bytes: int) -> list[Path]:

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from gpu_casebook.bundle.document import Bundle
+from gpu_casebook.bundle.document import Bundle, Returned
 from gpu_casebook.bundle.pack import IMAGES, LOCKED
-from gpu_casebook.bundle.returned import Returned
 from gpu_casebook.console import Console
 from gpu_casebook.engines.choose import choose
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Evidence
+from gpu_casebook.guest import starter
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.report import publish, summary
 from gpu_casebook.revision import CHECKOUT
@@ -49,7 +49,7 @@ def run(home: Path, options: Options, console: Console, back: Path | None = None
 
     Raises CasebookError where the bundle is damaged or the host lacks what it needs.
     """
-    bundle = Bundle.read(home)
+    bundle = Bundle.read(home / starter.LIST)
     log = io.StringIO()
     with console.copied_to(log):
         result = _run(home, bundle, replace(options, environment=bundle.environment), console)

@@ -45,20 +45,8 @@ def new_id(reports: Path, now: datetime) -> str:
 
 def read(directory: Path) -> Run:
     """The run whole or so far. Raises CasebookError for a record that can't be read."""
-    run = _read_record(directory)
+    run = Run.read(directory / RUN)
     return run.model_copy(update={"finished": list(_read_journal(directory / JOURNAL, run))})
-
-
-def _read_record(directory: Path) -> Run:
-    path = directory / RUN
-    try:
-        return Run.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise CasebookError(f"{path}: can't be read: {error.strerror}; start a new run") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise CasebookError(f"{path}: {where}: {first['msg']}; start a new run") from None
 
 
 def _read_journal(path: Path, run: Run) -> Iterator[Finished]:

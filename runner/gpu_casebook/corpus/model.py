@@ -101,6 +101,9 @@ class Finished(Record):
 class Run(Record):
     """One run of the corpus, whole or so far. `id` sorts by time; `ended` is None while it goes on or was killed."""
 
+    what = "the record of a run"
+    remedy = "start a new run"
+
     schema_version: Literal[1] = 1
     id: str
     started: datetime

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import BuildError
 from gpu_casebook.evidence import Variant
+from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import _ENTRY, PLATFORM, basis, read_lock
@@ -49,7 +50,7 @@ def write_locks(case: Case, note: Note) -> list[Path]:
                 note(f"resolving {path.name}")
                 texts[path] = lock_text(case.requirements(name, variant), spec.python, note, _text(path))
     for path, text in texts.items():
-        _write(path, text)
+        write_whole(path, text)
     return list(texts)
 
 
@@ -212,10 +213,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

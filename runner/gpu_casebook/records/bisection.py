@@ -14,7 +14,6 @@ from pydantic import Field
 
 from gpu_casebook.document import Record
 from gpu_casebook.evidence import Rate, Variant, slug
-from gpu_casebook.records.stored import Stored
 
 
 class Call(StrEnum):
@@ -29,7 +28,7 @@ class Question(Record):
     """What was looked for; two runs with equal questions may go on with each other's steps.
 
     The failure shows in `bad` and not in `good`: where `good` is the newer one, what is looked for is the release that
-    mended it. `others` are packages that were held at another version than the case pins. `engine` decides what can be
+    fixed it. `others` are packages that were held at another version than the case pins. `engine` decides what can be
     installed, `digest` is the case's, `alpha` the risk of a wrong answer.
     """
 
@@ -80,7 +79,7 @@ class Step(Record):
         return self.shown + self.quiet + self.other
 
 
-class Bisection(Stored):
+class Bisection(Record):
     """A search through releases, finished or under way.
 
     `versions` are those that could be tried, the oldest first and both ends among them; `passed_over` says of the

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from gpu_casebook.document import Record
 from gpu_casebook.evidence import slug
-from gpu_casebook.records.stored import Stored
 
 
 class State(StrEnum):
@@ -66,11 +65,11 @@ class Change(NamedTuple):
     after: Sighting
 
 
-class Watched(Stored):
+class Watched(Record):
     """All sightings of a case by environment, the oldest first."""
 
     what = "a record of watching"
-    remedy = "remove it, or mend it"
+    remedy = "remove it, or repair it"
 
     schema_version: Literal[1] = 1
     case: str

@@ -1,62 +1,16 @@
-"""What comes back from a host without a network: one JSON file, checked, and joined with our evidence."""
+"""Join evidence from a host without a network with our own."""
 
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from gpu_casebook.bundle.document import Bundle
-from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.evidence import Evidence, Variant, Verdict, evidence_path, load
+from gpu_casebook.bundle.document import Returned
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.report import publish
 from gpu_casebook.run.record import digest
-
-
-class Returned(BaseModel):
-    """`bundle` is what was packed, without its list of members; `console` what was said there, line by line.
-
-    Without `evidence` nothing was run there, and `skipped` says why.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-    schema_version: Literal[1] = 1
-    bundle: Bundle
-    evidence: Evidence | None = None
-    skipped: list[str] = []
-    console: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.evidence.verdict if self.evidence else Verdict.SKIPPED
-
-    @property
-    def exit_status(self) -> int:
-        return self.verdict.exit_status
-
-    def write(self, path: Path) -> None:
-        """Whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Raises CasebookError with the file, what is wrong with it, and what to do."""
-        try:
-            return cls.model_validate_json(path.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{path}: can't be read: {error.strerror}") from None
-        except ValidationError as error:
-            first, *more = error.errors()
-            where = ".".join(map(str, first["loc"]))
-            others = f" (and {len(more)} more)" if more else ""
-            told = f"{where}: {first['msg']}" if where else first["msg"]
-            raise CasebookError(f"{path}: is no file that bundle-run wrote, or it is damaged: {told}{others}") from None
 
 
 class Joined(NamedTuple):
