@@ -200,7 +200,7 @@ def test_a_broken_list_is_one_line(home: Path) -> None:
     (home / starter.LIST).write_text(text.replace('"engine": "docker"', '"engine": "podman"'))
     with pytest.raises(
         CasebookError,
-        match=r"bundle\.json: can.t be read as a bundle: engine: Input should be .*; copy the bundle again",
+        match=r"bundle\.json: .*: engine: Input should be .*; copy the bundle again",
     ):
         run(home)
 
