@@ -47,12 +47,6 @@ def test_names_are_canonical() -> None:
     assert wheels.name_of("Nvidia_ML.py>=12 ; python_version > '3'") == "nvidia-ml-py"
 
 
-def test_what_is_said_to_uv_alone_is_said_to_pip() -> None:
-    told = wheels._settings({"UV_DEFAULT_INDEX": "https://index.example/simple", "SSL_CERT_FILE": "/ca"})
-    assert (told["PIP_INDEX_URL"], told["PIP_CERT"]) == ("https://index.example/simple", "/ca")
-    assert wheels._settings({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"})["PIP_INDEX_URL"] == "a"
-
-
 def test_without_a_pip_of_its_own_it_takes_the_one_uv_brings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wheels._pip() == [sys.executable, "-m", "pip"]
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)

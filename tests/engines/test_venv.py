@@ -208,32 +208,6 @@ def test_last_words_are_the_error_on_one_line() -> None:
     assert len(uv.last_words("error: " + "x" * 5000)) < 1000
 
 
-def test_uv_hears_what_pip_was_told(tmp_path: Path) -> None:
-    file = tmp_path / "pip.conf"
-    file.write_text(
-        "[global]\ncert = /file/ca.pem\nextra-index-url =\n  https://one.example/\n  https://two.example/\n"
-    )
-    heard = uv.settings(
-        {
-            "PIP_CONFIG_FILE": str(file),
-            "PIP_INDEX_URL": "https://pip.example/",
-            "PIP_FIND_LINKS": "/a /b",
-            "UV_HTTP_TIMEOUT": "7",
-            "PIP_DEFAULT_TIMEOUT": "9",
-            "OTHER": "kept",
-        }
-    )
-    assert heard["UV_DEFAULT_INDEX"] == "https://pip.example/"
-    assert heard["UV_INDEX"] == "https://one.example/ https://two.example/"
-    assert heard["UV_FIND_LINKS"] == "/a,/b"
-    assert heard["SSL_CERT_FILE"] == "/file/ca.pem"
-    assert heard["UV_HTTP_TIMEOUT"] == "7"
-    assert heard["OTHER"] == "kept"
-    assert (
-        uv.settings({"UV_DEFAULT_INDEX": "https://uv.example/", **heard})["UV_DEFAULT_INDEX"] == "https://pip.example/"
-    )
-
-
 def test_an_image_needs_the_docker_engine(engine: VenvEngine) -> None:
     with pytest.raises(UsageError, match="--image vendor/x:1 needs the docker engine"):
         engine.prepare(Recipe(image="cpu", lock="", use_image="vendor/x:1"), print)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.packages.settings import BuildSettings, collect, pip_options
+from gpu_casebook.packages.settings import BuildSettings, collect, for_pip, for_uv, pip_options
 
 INDEX = "https://user:pass%20word@index.example/simple"
 
@@ -112,3 +112,33 @@ def test_pip_reads_the_file_of_PIP_CONFIG_FILE(tmp_path: Path) -> None:  # noqa:
     path = tmp_path / "pip.conf"
     path.write_text(f"[global]\nindex-url = {INDEX}\n")
     assert env_of(collect({"PIP_CONFIG_FILE": str(path)}), tmp_path)["UV_DEFAULT_INDEX"] == INDEX
+
+
+def test_uv_hears_what_pip_was_told(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\ncert = /file/ca.pem\nextra-index-url =\n  https://one.example/\n  https://two.example/\n"
+    )
+    heard = for_uv(
+        {
+            "PIP_CONFIG_FILE": str(file),
+            "PIP_INDEX_URL": "https://pip.example/",
+            "PIP_FIND_LINKS": "/a /b",
+            "UV_HTTP_TIMEOUT": "7",
+            "PIP_DEFAULT_TIMEOUT": "9",
+            "OTHER": "kept",
+        }
+    )
+    assert heard["UV_DEFAULT_INDEX"] == "https://pip.example/"
+    assert heard["UV_INDEX"] == "https://one.example/ https://two.example/"
+    assert heard["UV_FIND_LINKS"] == "/a,/b"
+    assert heard["SSL_CERT_FILE"] == "/file/ca.pem"
+    assert heard["UV_HTTP_TIMEOUT"] == "7"
+    assert heard["OTHER"] == "kept"
+    assert for_uv({"UV_DEFAULT_INDEX": "https://uv.example/", **heard})["UV_DEFAULT_INDEX"] == "https://pip.example/"
+
+
+def test_pip_hears_what_uv_alone_was_told() -> None:
+    environ = for_pip({"UV_DEFAULT_INDEX": "https://index.example/simple", "SSL_CERT_FILE": "/ca"})
+    assert (environ["PIP_INDEX_URL"], environ["PIP_CERT"]) == ("https://index.example/simple", "/ca")
+    assert for_pip({"PIP_INDEX_URL": "a", "UV_DEFAULT_INDEX": "b"})["PIP_INDEX_URL"] == "a"

@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 from gpu_casebook.errors import BuildError, UsageError
+from gpu_casebook.packages import uv
 from gpu_casebook.releases import versions
 from gpu_casebook.releases.versions import Releases, parse, released
 
@@ -212,9 +213,9 @@ class TestAsking:
 
     def test_without_a_configured_index_uv_tells_its_own(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """In a file of uv's, say; nothing of it is known here."""
-        uv = tmp_path / "uv"
+        program = tmp_path / "uv"
         with serving() as address:
-            uv.write_text(f"#!/bin/sh\nprintf 'thing==2\\n    # from {address}\\n'\n")
-            uv.chmod(0o755)
-            monkeypatch.setattr(versions, "program", lambda: str(uv))
+            program.write_text(f"#!/bin/sh\necho '--index-url {address}'\n")
+            program.chmod(0o755)
+            monkeypatch.setattr(uv, "program", lambda: str(program))
             assert shown(released("thing")) == ["1", "2"]

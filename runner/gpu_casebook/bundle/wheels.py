@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.packages import uv
+from gpu_casebook.packages.settings import for_pip
 from gpu_casebook.trial import Note
 
 _GLIBC = range(36, 4, -1)
@@ -76,7 +77,7 @@ def _download(what: Sequence[str], python: str, into: Path, shown: str) -> list[
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python, *platforms]
     done = subprocess.run(
         [*_pip(), "download", "--disable-pip-version-check", *options, "--dest", str(into), *what],
-        env=_settings(os.environ),
+        env=for_pip(os.environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -92,21 +93,6 @@ def _pip() -> list[str]:
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip"]
     return [uv.program(), "tool", "run", "pip"]
-
-
-def _settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings that pip has; what is said to uv alone is said to pip too."""
-    told = dict(environ)
-    same = {
-        "PIP_INDEX_URL": ("UV_DEFAULT_INDEX", "UV_INDEX_URL"),
-        "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL",),
-        "PIP_CERT": ("SSL_CERT_FILE",),
-    }
-    for name, others in same.items():
-        value = next((environ[other] for other in others if environ.get(other)), None)
-        if value:
-            told.setdefault(name, value)
-    return told
 
 
 def _last_words(stderr: str) -> str:

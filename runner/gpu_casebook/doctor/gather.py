@@ -26,6 +26,7 @@ from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installed_bytes, read_lock, wheel_bytes
+from gpu_casebook.packages.settings import for_uv
 from gpu_casebook.run.plan import recipes
 from gpu_casebook.trial import Recipe
 
@@ -193,7 +194,7 @@ def _index_error() -> str | None:
         done = subprocess.run(
             [*command, "--python-version", "3.11"],
             input="packaging\n",
-            env=uv.settings(os.environ) | {"UV_HTTP_TIMEOUT": str(_ONLINE_S), "UV_HTTP_RETRIES": "0"},
+            env=for_uv(os.environ) | {"UV_HTTP_TIMEOUT": str(_ONLINE_S), "UV_HTTP_RETRIES": "0"},
             capture_output=True,
             text=True,
             check=False,

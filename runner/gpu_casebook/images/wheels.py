@@ -13,13 +13,12 @@ import re
 import secrets
 import shutil
 import ssl
-import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,7 +32,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 from platformdirs import user_cache_path
 
 from gpu_casebook.packages.settings import BuildSettings
-from gpu_casebook.packages.uv import program
+from gpu_casebook.packages.uv import default_index
 
 __all__ = ["Mirror", "forget_old", "kept_bytes", "place", "serving"]
 
@@ -289,7 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving(settings: BuildSettings, directory: Path | None = None) -> Iterator[BuildSettings]:
     """The settings with a mirror of their index, as long as this lasts; as they are where it can't be mirrored."""
-    index = _index(settings.variables)
+    index = settings.variables.get("UV_DEFAULT_INDEX") or default_index()
     if index is None or "UV_INSECURE_HOST" in settings.variables:
         yield settings
         return
@@ -315,21 +314,3 @@ def _opener(settings: BuildSettings) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(
         urllib.request.ProxyHandler(proxies or None), urllib.request.HTTPSHandler(context=context), _Redirects()
     )
-
-
-def _index(variables: Mapping[str, str]) -> str | None:
-    """What the settings name, or else what uv asks when nobody names one."""
-    return variables.get("UV_DEFAULT_INDEX") or _usual_index()
-
-
-def _usual_index() -> str | None:
-    done = subprocess.run(
-        [program(), "pip", "compile", "--no-config", "--quiet", "--emit-index-url", "-"],
-        input="",
-        env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    told = re.search(r"^--index-url (\S+)", done.stdout, re.MULTILINE)
-    return told[1] if told else None

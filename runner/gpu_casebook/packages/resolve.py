@@ -21,7 +21,8 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import _ENTRY, PLATFORM, basis, read_lock
-from gpu_casebook.packages.uv import last_words, program, settings
+from gpu_casebook.packages.settings import for_uv
+from gpu_casebook.packages.uv import last_words, program
 from gpu_casebook.trial import Note
 
 _ELSEWHERE = ("FIND_LINKS", "EXTRA_INDEX_URL", "INDEX", "INDEX_STRATEGY", "NO_INDEX", "TORCH_BACKEND")
@@ -77,7 +78,7 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
     """
     environ = index_settings(os.environ)
     if anywhere:
-        told = settings(os.environ)
+        told = for_uv(os.environ)
         environ |= {name: told[name] for each in _ELSEWHERE if (name := f"UV_{each}") in told}
         previous = _without(_local(environ.get("UV_FIND_LINKS", "")), previous)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
@@ -143,7 +144,7 @@ def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
     PyTorch, say) would fit nowhere but here.
     """
     dropped = {f"UV_{name}" for name in (*_ELSEWHERE, *_OTHERWISE)}
-    return {name: value for name, value in settings(environ).items() if name not in dropped}
+    return {name: value for name, value in for_uv(environ).items() if name not in dropped}
 
 
 def _why(stderr: str) -> str:

@@ -1,6 +1,6 @@
-"""What an image build needs of this machine and the image must not keep: package index, proxies, CA certificates.
+"""How uv and pip are configured on this machine, and what of that an image build gets and the image must not keep.
 
-Everything goes into the build as files of its context, in the directory `settings`, which the Dockerfiles in images/
+For a build everything goes into files of its context, in the directory `settings`, which the Dockerfiles in images/
 copy into stages that are thrown away. Proxies go as build arguments too, for steps that install Debian's packages:
 those that Docker predefines are kept out of the image's configuration and history.
 """
@@ -10,34 +10,75 @@ import os
 import re
 import shlex
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["DIRECTORY", "BuildSettings", "collect", "pip_files", "pip_options"]
+__all__ = ["DIRECTORY", "BuildSettings", "collect", "for_pip", "for_uv", "pip_options"]
 
 DIRECTORY = "settings"
 _CA_FILE = "ca.pem"
 _REMOTE = re.compile(r"(?:[\w.-]+=)?(https?://.+)")
-_CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE")
+_ANY_INDEX = ("UV_INDEX_STRATEGY", "unsafe-best-match")
+"""Any index may serve a package, as with pip. The lock's hashes decide what is accepted."""
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY")
 
-_INDEX = {
-    "default_index": ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "index-url"),
-    "extra_indexes": ("UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL", "extra-index-url"),
-    "find_links": ("UV_FIND_LINKS", "PIP_FIND_LINKS", "find-links"),
-    "insecure_hosts": ("UV_INSECURE_HOST", "PIP_TRUSTED_HOST", "trusted-host"),
-    "timeout": ("UV_HTTP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", "timeout", "default-timeout"),
-}
-"""Where each setting is looked for, first match wins: variables of uv and pip, then options of pip's files."""
 
-_WRITTEN_AS = {
-    "default_index": ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
-    "extra_indexes": ("UV_INDEX", "PIP_EXTRA_INDEX_URL"),
-    "find_links": ("UV_FIND_LINKS", "PIP_FIND_LINKS"),
-    "insecure_hosts": ("UV_INSECURE_HOST", "PIP_TRUSTED_HOST"),
-    "timeout": ("UV_HTTP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"),
-}
+class _Setting(NamedTuple):
+    """One setting of the package index, under every name it goes by."""
+
+    uv: str
+    """The variable that uv reads, and that is set for it."""
+    pip: str
+    """The same for pip."""
+    others: tuple[str, ...] = ()
+    """Older variables of uv."""
+    options: tuple[str, ...] = ()
+    """Options of pip's configuration files."""
+    separator: str = " "
+    """Between several values, as uv wants it. For pip it is always a space."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where a value is looked for; the first match wins."""
+        return (self.uv, *self.others, self.pip, *self.options)
+
+
+_INDEXES = (
+    _Setting("UV_DEFAULT_INDEX", "PIP_INDEX_URL", ("UV_INDEX_URL",), ("index-url",)),
+    _Setting("UV_INDEX", "PIP_EXTRA_INDEX_URL", ("UV_EXTRA_INDEX_URL",), ("extra-index-url",)),
+    _Setting("UV_FIND_LINKS", "PIP_FIND_LINKS", (), ("find-links",), separator=","),
+)
+"""Settings whose values are addresses, or paths of this machine."""
+_HOW_TO_REACH = (
+    _Setting("UV_INSECURE_HOST", "PIP_TRUSTED_HOST", (), ("trusted-host",)),
+    _Setting("UV_HTTP_TIMEOUT", "PIP_DEFAULT_TIMEOUT", (), ("timeout", "default-timeout")),
+)
+_CERTIFICATES = _Setting("SSL_CERT_FILE", "PIP_CERT", ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"), ("cert",))
+
+
+def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for uv: `environ`, with what is configured for pip alone set for uv too."""
+    result = dict(environ)
+    configured = pip_options(pip_files(environ)) | dict(environ)
+    for setting in (*_INDEXES, *_HOW_TO_REACH, _CERTIFICATES):
+        value = next((configured[name] for name in setting.sources[1:] if configured.get(name)), None)
+        if value and not result.get(setting.uv):
+            result[setting.uv] = setting.separator.join(value.split())
+    if "UV_INDEX" in result:
+        result.setdefault(*_ANY_INDEX)
+    return result | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+
+
+def for_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for pip, which reads its own files: what is configured for uv alone is set for pip too."""
+    result = dict(environ)
+    for setting in (*_INDEXES[:2], _CERTIFICATES):
+        value = next((environ[name] for name in (setting.uv, *setting.others) if environ.get(name)), None)
+        if value:
+            result.setdefault(setting.pip, value)
+    return result
 
 
 _MIRROR = """\
@@ -92,8 +133,8 @@ def _shell(exports: Mapping[str, str]) -> bytes:
 
 def _ca_bundle(variables: Mapping[str, str], options: Mapping[str, str]) -> Path | None:
     """The first that exists; this machine's own bundle last, as an organisation's CA may have been added to it."""
-    named = [variables.get(name) for name in _CA_VARIABLES]
-    candidates = [*named, options.get("cert"), ssl.get_default_verify_paths().cafile]
+    values = {**options, **variables}
+    candidates = [*map(values.get, _CERTIFICATES.sources), ssl.get_default_verify_paths().cafile]
     return next((path for path in map(Path, filter(None, candidates)) if path.is_file()), None)
 
 
@@ -110,24 +151,20 @@ def _proxies(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[s
 def _index(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     exports: dict[str, str] = {}
     values = {**options, **variables}
-    for setting, sources in _INDEX.items():
-        value = next(_usable(setting, sources, values), "")
+    for setting in (*_INDEXES, *_HOW_TO_REACH):
+        usable = _remote if setting in _INDEXES else list[str]
+        words = (usable(values.get(name, "").split()) for name in setting.sources)
+        value = " ".join(next(filter(None, words), []))
         if value:
-            exports |= dict.fromkeys(_WRITTEN_AS[setting], value)
+            exports |= {setting.uv: value, setting.pip: value}
     if "UV_INDEX" in exports:
-        # As pip does it: any index may serve a package. The lock's hashes decide what is accepted.
-        exports["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+        exports |= [_ANY_INDEX]
     return exports
 
 
-def _usable(setting: str, sources: Iterable[str], values: Mapping[str, str]) -> Iterator[str]:
-    for name in sources:
-        words = values.get(name, "").split()
-        if setting in {"default_index", "extra_indexes", "find_links"}:
-            # uv may have given an index a name; a path of this machine does not exist in a build.
-            words = [match[1] for match in map(_REMOTE.fullmatch, words) if match]
-        if words:
-            yield " ".join(words)
+def _remote(words: Iterable[str]) -> list[str]:
+    """Addresses without the names that uv may have given them; paths of this machine do not exist in a build."""
+    return [match[1] for match in map(_REMOTE.fullmatch, words) if match]
 
 
 def pip_options(files: Iterable[Path]) -> dict[str, str]:

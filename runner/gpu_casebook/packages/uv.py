@@ -4,12 +4,13 @@ import errno
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
 
 from gpu_casebook.errors import BuildError, CasebookError, MachineError
-from gpu_casebook.packages.settings import pip_files, pip_options
+from gpu_casebook.packages.settings import for_uv
 from gpu_casebook.trial import Note
 
 _SHOWN = 700
@@ -17,18 +18,6 @@ _SHOWN = 700
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
 _FRAME = f" \t\N{BOX DRAWINGS LIGHT VERTICAL}\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}─▶├{_CROSS}"
-
-_ALSO = {
-    "UV_DEFAULT_INDEX": ("UV_INDEX_URL", "PIP_INDEX_URL", "index-url"),
-    "UV_INDEX": ("UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL", "extra-index-url"),
-    "UV_FIND_LINKS": ("PIP_FIND_LINKS", "find-links"),
-    "UV_INSECURE_HOST": ("PIP_TRUSTED_HOST", "trusted-host"),
-    "UV_HTTP_TIMEOUT": ("PIP_DEFAULT_TIMEOUT", "timeout"),
-    "SSL_CERT_FILE": ("PIP_CERT", "REQUESTS_CA_BUNDLE", "cert"),
-}
-"""Where uv does not look, and pip does."""
-_LISTED = {"UV_FIND_LINKS": ","}
-"""What uv puts between several values, where it is not a space as it is for pip."""
 
 
 def program() -> str:
@@ -42,17 +31,24 @@ def version() -> str:
     return f"uv {installed('uv')}"
 
 
-def settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for uv: the host's, with what it says to pip alone, or in pip's files, said to uv too."""
-    told = dict(environ)
-    says = pip_options(pip_files(environ)) | dict(environ)
-    for name, others in _ALSO.items():
-        value = next((says[other] for other in others if says.get(other)), None)
-        if value and not told.get(name):
-            told[name] = _LISTED.get(name, " ").join(value.split())
-    if "UV_INDEX" in told:
-        told.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")  # as pip does it; the lock's hashes decide
-    return told | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+def default_index(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return the index that uv takes where no variable names one; None where uv does not say.
+
+    `environ` is the environment for uv. Without it the host's configuration files do not count either.
+    """
+    bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    with tempfile.TemporaryDirectory(prefix="casebook-index-") as elsewhere:  # no project's pyproject.toml counts
+        ended = subprocess.run(
+            [program(), "pip", "compile", "--quiet", "--emit-index-url", *(["--no-config"] * (environ is None)), "-"],
+            input="",
+            cwd=elsewhere,
+            env=bare if environ is None else dict(environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    found = re.search(r"^--index-url (\S+)", ended.stdout, re.MULTILINE)
+    return found[1] if found else None
 
 
 def build(directory: Path, *, python: str, lock: Path, log: Path, note: Note) -> None:
@@ -73,7 +69,7 @@ def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
         begun = file.tell()
         process = subprocess.Popen(
             [program(), *arguments],
-            env=settings(os.environ),
+            env=for_uv(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

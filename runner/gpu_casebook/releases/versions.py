@@ -8,8 +8,6 @@ import json
 import os
 import re
 import ssl
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -31,16 +29,14 @@ from packaging.version import InvalidVersion, Version
 
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.packages.lock import PLATFORM
-from gpu_casebook.packages.resolve import index_settings, unreachable
-from gpu_casebook.packages.uv import last_words, program
+from gpu_casebook.packages.resolve import index_settings
+from gpu_casebook.packages.uv import default_index
 
 JSON = "application/vnd.pypi.simple.v1+json"
 ACCEPT = f"{JSON}, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 WAIT_S = 60.0
 LIMIT = 64 * 2**20
 """Bytes of one listing. The longest ones known are a few megabytes."""
-
-_ANNOTATION = re.compile(r"^\s*# from (\S+)", re.MULTILINE)
 
 
 class File(NamedTuple):
@@ -212,7 +208,7 @@ def released(package: str) -> Releases:
 
     Raises BuildError where the index can't be reached or gives no listing, and UsageError where it has no such package.
     """
-    address = f"{_index(package).rstrip('/')}/{canonicalize_name(package)}/"
+    address = f"{_index().rstrip('/')}/{canonicalize_name(package)}/"
     content_type, body = _get(address, package)
     try:
         found = parse(package, content_type, body)
@@ -230,28 +226,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else f" (there are: {', '.join(names) or 'none'})"
 
 
-def _index(package: str) -> str:
+def _index() -> str:
     """Where uv takes packages from here: as its settings or pip's say, else its own default, as it tells itself."""
     told = index_settings(os.environ)
     configured = told.get("UV_DEFAULT_INDEX") or told.get("UV_INDEX_URL")
     if configured:
         return re.sub(r"^[\w.-]+=(?=\w+://)", "", configured)
-    with tempfile.TemporaryDirectory(prefix="casebook-index-") as elsewhere:  # no project's pyproject.toml counts
-        ended = subprocess.run(
-            [program(), "pip", "compile", "-", "--no-deps", "--emit-index-annotation", "--no-header", "--quiet"],
-            input=package,
-            cwd=elsewhere,
-            env=told,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if match := _ANNOTATION.search(ended.stdout):
-        return match[1]
-    words = last_words(ended.stderr)
-    if unreachable(words):
-        raise BuildError(f"the package index can't be reached: {words}")
-    raise UsageError(f"the package index has nothing to install of {package}: {words}")
+    index = default_index(told)
+    if index is None:
+        raise BuildError("uv does not say which package index it uses; name one in UV_DEFAULT_INDEX")
+    return index
 
 
 def _get(address: str, package: str) -> tuple[str, bytes]:
