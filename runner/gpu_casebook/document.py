@@ -9,7 +9,7 @@ from gpu_casebook.errors import CasebookError
 from gpu_casebook.files import write_whole
 
 
-class Record(BaseModel):
+class Document(BaseModel):
     """Base of a document and of its parts: immutable, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")

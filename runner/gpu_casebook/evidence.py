@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.reading.findings import Finding, Summary, Tool
 from gpu_casebook.trial import ProcessStack
 
@@ -54,7 +54,7 @@ _EXIT_STATUS = {
 }
 
 
-class Observation(Record):
+class Observation(Document):
     """What can be read off a trial's end and output, whatever was declared.
 
     `exception` is the qualified type of the exception that ended the process and `message` its text, both from its
@@ -90,7 +90,7 @@ class Observation(Record):
         return self.hung or self.timed_out or self.out_of_memory or self.exit_status != 0
 
 
-class Xid(Record):
+class Xid(Document):
     """One fault that the NVIDIA driver wrote to the kernel log: its number, the rest of the line, and whose it was."""
 
     number: int
@@ -100,7 +100,7 @@ class Xid(Record):
     text: str
 
 
-class SanitizerReport(Record):
+class SanitizerReport(Document):
     """What one run under compute-sanitizer gave, alike findings together. `missing` says why there is no report.
 
     Without a `summary` the tool did not come to its end, and that it found nothing says nothing. `declared` is the
@@ -117,7 +117,7 @@ class SanitizerReport(Record):
     cached: bool = False
 
 
-class SourceLine(Record):
+class SourceLine(Document):
     """A line of one of the case's own files, as a traceback has it; `text` is the statement's first line."""
 
     file: str
@@ -126,7 +126,7 @@ class SourceLine(Record):
     text: str | None = None
 
 
-class SanitizerProbe(Record):
+class SanitizerProbe(Document):
     """One script under one tool of compute-sanitizer. `note` says why it gave nothing.
 
     fixed is probed where repro fails without an error and the tool found something: what it finds in both explains
@@ -142,7 +142,7 @@ class SanitizerProbe(Record):
     stderr: str = ""
 
 
-class LaunchBlockingProbe(Record):
+class LaunchBlockingProbe(Document):
     """repro with CUDA_LAUNCH_BLOCKING=1: each launch waits for its kernel, so errors surface where they are made.
 
     `surfaced` is where `error` showed in an ordinary trial. `seen` is how the probe ended, `launched` where its own
@@ -160,7 +160,7 @@ class LaunchBlockingProbe(Record):
     stderr: str = ""
 
 
-class Trial(Record):
+class Trial(Document):
     """One fresh process of one variant. `mismatches` says, line by line, what differs from the expectation."""
 
     variant: Variant
@@ -187,7 +187,7 @@ class Trial(Record):
         return self.sanitizer.tool if self.sanitizer else None
 
 
-class Rate(Record):
+class Rate(Document):
     """k of n trials as expected, with the 95 % Wilson interval. `infra` trials are counted apart, not in n.
 
     Where outputs must differ, k counts those that differ from the commonest one; where they must not, those like it.
@@ -200,7 +200,7 @@ class Rate(Record):
     high: float
 
 
-class Demand(Record, extra="ignore"):  # older evidence says how many clean trials were allowed, too
+class Demand(Document, extra="ignore"):  # older evidence says how many clean trials were allowed, too
     """What was asked of the trials of a failure that does not come every time, or of outputs that differ."""
 
     rate: str | None = None
@@ -214,7 +214,7 @@ class Demand(Record, extra="ignore"):  # older evidence says how many clean tria
     """Trials of fixed that followed from `alpha` and the lower end of repro's interval; None where repro decided."""
 
 
-class Gpu(Record):
+class Gpu(Document):
     """One GPU as the environment sees it. Memory in bytes."""
 
     name: str
@@ -223,14 +223,14 @@ class Gpu(Record):
     driver: str | None = None
 
 
-class GpuAccess(Record):
+class GpuAccess(Document):
     """How a trial gets at the GPU: docker by toolkit, CDI or passthrough; venv directly."""
 
     mode: Literal["toolkit", "cdi", "passthrough", "direct"]
     detail: str = ""
 
 
-class Attestation(Record):
+class Attestation(Document):
     """What is really there, taken by a script run inside the environment."""
 
     python: str
@@ -244,7 +244,7 @@ class Attestation(Record):
     gpus: list[Gpu] = Field(default_factory=list)
 
 
-class ImageFacts(Record):
+class ImageFacts(Document):
     """The image that trials ran in. Size in bytes."""
 
     name: str
@@ -253,7 +253,7 @@ class ImageFacts(Record):
     base: str | None = None
 
 
-class EnvironmentFacts(Record):
+class EnvironmentFacts(Document):
     """The declared environment, what was found in it, and each difference between the two."""
 
     name: str
@@ -273,7 +273,7 @@ class EnvironmentFacts(Record):
         return self.attestation is not None and not self.drift
 
 
-class EngineFacts(Record):
+class EngineFacts(Document):
     name: str
     version: str
     isolation: list[str]
@@ -281,7 +281,7 @@ class EngineFacts(Record):
     image: ImageFacts | None = None
 
 
-class UpstreamFacts(Record):
+class UpstreamFacts(Document):
     project: str
     status: Literal["fixed", "open"]
     issue: str | None = None
@@ -290,7 +290,7 @@ class UpstreamFacts(Record):
     links: list[str] = Field(default_factory=list)
 
 
-class CaseFacts(Record):
+class CaseFacts(Document):
     """What the report needs of the manifest and the scripts, as they were when the trials ran."""
 
     id: str
@@ -306,7 +306,7 @@ class CaseFacts(Record):
     """sha256 over the manifest and scripts."""
 
 
-class Durations(Record):
+class Durations(Document):
     """Seconds: getting the environment ready, and all trials together."""
 
     prepare_s: float
@@ -314,7 +314,7 @@ class Durations(Record):
     total_s: float
 
 
-class Evidence(Record):
+class Evidence(Document):
     """One run of one case in one environment on one machine."""
 
     what = "evidence"

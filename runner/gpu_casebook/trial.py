@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Self
 
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 
 
-class ProcessStack(Record):
+class ProcessStack(Document):
     """Where the threads of one process of a trial stood, told by one source; one process may have several of these.
 
     `number` counts the trial's processes from 1, its first one; `parent` is such a number too. `rank` is what the

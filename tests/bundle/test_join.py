@@ -13,7 +13,6 @@ from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Options
-from gpu_casebook.run.record import digest
 from gpu_casebook.trial import EngineName
 from tests.fakes import FIXED, REPRO, FakeEngine
 
@@ -26,7 +25,7 @@ def bundle(case: Case) -> Bundle:
         environment="interpreter",
         engine=EngineName.DOCKER,
         python="3.11",
-        case_digest=digest(case),
+        case_digest=case.digest(),
         runner="0.1.0",
         pythons={},
     )

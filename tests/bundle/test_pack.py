@@ -18,7 +18,6 @@ from gpu_casebook.evidence import ImageFacts, Variant
 from gpu_casebook.guest import starter
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT
-from gpu_casebook.run.record import digest
 from gpu_casebook.trial import EngineName
 from tests.conftest import Checkout
 
@@ -50,7 +49,7 @@ def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_p
         "host/image:1",
         [],
     )
-    assert bundle.case_digest == digest(case)
+    assert bundle.case_digest == case.digest()
 
 
 def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: Case, tmp_path: Path) -> None:

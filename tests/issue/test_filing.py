@@ -15,7 +15,6 @@ from gpu_casebook.issue.filing import file, gist
 from gpu_casebook.manifest.case import find
 from gpu_casebook.records.bisection import Bisection, Call, Question, Step, record_path
 from gpu_casebook.records.watched import Sighting, State, Watched, watched_path
-from gpu_casebook.run.record import digest
 from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import LOCK
@@ -37,7 +36,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def facts(root: Path, **changed: Any) -> CaseFacts:
     case = find(root, "tiny", IMAGES)
-    return CASE.model_copy(update={"id": "tiny", "digest": digest(case), **changed})
+    return CASE.model_copy(update={"id": "tiny", "digest": case.digest(), **changed})
 
 
 def write(root: Path, run: Evidence) -> Path:

@@ -106,8 +106,8 @@ class TestMethods:
 
     def test_variables(self, checkout: Checkout, change: Change) -> None:
         tiny = loaded(checkout, change("    grade: simulated", "    variables: {TRITON_INTERPRET: '1'}"))
-        assert tiny.variables("interpreter") == {"TRITON_INTERPRET": "1"}
-        assert tiny.variables("current") == {}
+        assert tiny.environment("interpreter").variables == {"TRITON_INTERPRET": "1"}
+        assert tiny.environment("current").variables == {}
 
     def test_one_lock_for_both_variants(self, checkout: Checkout) -> None:
         tiny = loaded(checkout)

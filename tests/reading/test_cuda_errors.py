@@ -8,7 +8,6 @@ from gpu_casebook.reading.cuda_errors import (
     find_assertion,
     find_last,
     is_library_status,
-    meaning,
 )
 
 ILLEGAL = "cudaErrorIllegalAddress"
@@ -110,8 +109,3 @@ def test_an_assertion_on_the_device() -> None:
     found = find_assertion(f"before\n{line}\n{line.replace('31', '32')}\nafter")
     assert found == Assertion("a/b.cu:5", "void look_up(const int *, int)", "i[t] < n")
     assert find_assertion("a.c:5: main: Assertion `0' failed.") is None
-
-
-def test_what_an_error_means() -> None:
-    assert meaning(ILLEGAL) == "an illegal memory access was encountered"
-    assert meaning("CUBLAS_STATUS_ALLOC_FAILED") is None

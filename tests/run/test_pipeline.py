@@ -11,7 +11,6 @@ from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.pipeline import INFRA_RETRIES, run_case
 from gpu_casebook.run.plan import Options, Skipped
-from gpu_casebook.run.record import digest, payload
 from gpu_casebook.trial import TrialResult
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
@@ -111,18 +110,18 @@ def test_drift_is_found(case: Case) -> None:
 
 
 def test_the_digest_follows_manifest_and_scripts_only(case: Case) -> None:
-    before = digest(case)
+    before = case.digest()
     (case.directory / "README.md").write_text("other")
-    assert digest(case) == before
+    assert case.digest() == before
     (case.directory / "data.txt").write_text("other")
-    assert digest(case) != before
+    assert case.digest() != before
 
 
 def test_a_trial_sees_scripts_and_data_but_no_manifest(case: Case) -> None:
     (case.directory / "data.txt").write_text("1")
     (case.directory / "__pycache__").mkdir()
     (case.directory / "__pycache__" / "x.pyc").write_text("1")
-    assert set(payload(case.directory)) == {"data.txt", "fixed.py", "repro.py"}
+    assert set(case.payload()) == {"data.txt", "fixed.py", "repro.py"}
 
 
 def test_options_reach_the_trials(case: Case) -> None:

@@ -5,27 +5,27 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.guest import starter
 from gpu_casebook.trial import EngineName
 
 
-class Member(Record):
+class Member(Document):
     """One file of the bundle, by its size in bytes and sha256 in hex."""
 
     size: int
     sha256: str
 
 
-class Image(Record):
+class Image(Document):
     """An image that trials run in. `id` is None where the host has an image by this name, and none was packed."""
 
     name: str
     id: str | None = None
 
 
-class Bundle(Record):
+class Bundle(Document):
     """What is in a bundle, and how it is run."""
 
     what = "a bundle"
@@ -58,7 +58,7 @@ class Bundle(Record):
         return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
 
-class Returned(Record):
+class Returned(Document):
     """What comes back from the host."""
 
     what = "what bundle-run wrote"

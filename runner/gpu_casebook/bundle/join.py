@@ -10,7 +10,6 @@ from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.report import publish
-from gpu_casebook.run.record import digest
 
 
 class Joined(NamedTuple):
@@ -44,7 +43,7 @@ def _evidence(returned: Returned) -> Evidence:
 
 def changes(evidence: Evidence, case: Case) -> Iterator[str]:
     """What of the case is not as it was when the bundle was packed."""
-    if evidence.case.digest != digest(case):
+    if evidence.case.digest != case.digest():
         yield f"{case.id}: manifest or scripts have changed since the bundle was packed"
     name = evidence.environment.name
     if name not in case.manifest.environments:

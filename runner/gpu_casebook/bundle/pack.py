@@ -28,7 +28,6 @@ from gpu_casebook.guest import starter
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT, PACKED, own_revision
 from gpu_casebook.run.plan import recipe
-from gpu_casebook.run.record import digest
 from gpu_casebook.trial import EngineName, Note
 
 SUFFIX = ".casebook.tar"
@@ -195,7 +194,7 @@ def _bundle(
         engine=wish.engine,
         python=spec.python,
         images=[Image(name=wish.image)] if wish.image else images,
-        case_digest=digest(wish.case),
+        case_digest=wish.case.digest(),
         runner=own_revision(),
         pythons=pythons,
         members={name: _member(source) for name, source in sorted(files.items())},

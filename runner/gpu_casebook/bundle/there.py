@@ -21,7 +21,6 @@ from gpu_casebook.report import publish, summary
 from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Options, Skipped
-from gpu_casebook.run.record import digest
 from gpu_casebook.trial import EngineName
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def _run(home: Path, bundle: Bundle, options: Options, console: Console) -> Evid
 
 
 def _is_as_packed(case: Case, bundle: Bundle) -> None:
-    if digest(case) != bundle.case_digest:
+    if case.digest() != bundle.case_digest:
         raise CasebookError(f"{case.id}: the case is not as it was packed (a file more or less?); unpack it again")
 
 

@@ -23,7 +23,7 @@ from gpu_casebook.corpus import parcel
 from gpu_casebook.corpus.model import Finished, Job, Settings
 from gpu_casebook.corpus.workers import Gpu
 from gpu_casebook.devices import hardware
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.engines import choose
 from gpu_casebook.engines.venv.scratch import scratch, sweep, usual_place
 from gpu_casebook.revision import own_revision
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpu_casebook.corpus.serve import Work
 
 
-class Attested(Record):
+class Attested(Document):
     """What a node says of itself. `engines` has each engine that answers there, by name, with its version."""
 
     host: str

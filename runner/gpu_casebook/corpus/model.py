@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import Grade, Rate, Variant, Verdict
 
 
-class Job(Record):
+class Job(Document):
     """One case in one environment, and what it needs of a machine.
 
     `shared`: it declares that others which declare it too may have the same GPU meanwhile. `expected_s` is how long it
@@ -38,7 +38,7 @@ class Job(Record):
         return f"{self.case}/{self.environment}" if self.environment else self.case
 
 
-class Settings(Record):
+class Settings(Document):
     """What holds for all jobs of a run; None is "as the case says". Paths are absolute."""
 
     root: str
@@ -61,7 +61,7 @@ class End(StrEnum):
     """No verdict, and not for a reason of the case's hardware: manifest, image, engine or machine."""
 
 
-class Lost(Record):
+class Lost(Document):
     """An attempt that came to nothing because its worker went away."""
 
     worker: str
@@ -69,7 +69,7 @@ class Lost(Record):
     after_s: float
 
 
-class Finished(Record):
+class Finished(Document):
     """What came of one job. `reason` is one line for a person; `evidence` a path within the reports directory.
 
     `built_s` went before `duration_s`, on a worker but on no GPU: its environment was prepared.
@@ -98,7 +98,7 @@ class Finished(Record):
         return self.verdict is Verdict.CONFIRMED
 
 
-class Run(Record):
+class Run(Document):
     """One run of the corpus, whole or so far. `id` sorts by time; `ended` is None while it goes on or was killed."""
 
     what = "the record of a run"

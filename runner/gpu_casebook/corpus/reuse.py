@@ -19,7 +19,6 @@ from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, load, slug
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
-from gpu_casebook.run.record import digest
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import EngineName, Limits, Recipe
 from gpu_casebook.words import instant, utc
@@ -152,7 +151,7 @@ def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
     plan = Plan(case=case, environment=environment, gpus=(), trials=1, limits=Limits(), options=options)
     recipes = {variant: recipe(case, environment, variant, settings.image) for variant in Variant}
     return Wanted(
-        digest=digest(case),
+        digest=case.digest(),
         locks={
             case.lock_path(environment, variant).name: hashlib.sha256(each.lock.encode()).hexdigest()
             for variant, each in recipes.items()

@@ -17,7 +17,6 @@ from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.records.bisection import bisections
 from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
-from gpu_casebook.run.record import digest
 from gpu_casebook.words import date
 
 _GITHUB = re.compile(
@@ -49,7 +48,7 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
     source = Source(
         run=run,
         script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
-        stale=digest(found) != run.case.digest,
+        stale=found.digest() != run.case.digest,
         link=_link(root, found.id),
         bisections=bisections(reports, found.id),
         sightings=seen,

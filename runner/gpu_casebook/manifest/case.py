@@ -1,5 +1,7 @@
 """case.yaml -> Case: parse, validate, and point at file:line for every mistake."""
 
+import difflib
+import hashlib
 import json
 import os
 import stat
@@ -16,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from gpu_casebook.errors import ManifestError, Problem, UsageError
 from gpu_casebook.evidence import Variant
-from gpu_casebook.manifest.document import Document, Flaw, Location, Spot, read
+from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
 from gpu_casebook.manifest.model import (
     PATTERN_WORDS,
     EnvironmentSpec,
@@ -96,10 +98,6 @@ class Case:
         """The environment's requirements and the variant's own."""
         return [*self.environment(environment).requirements, *self.variant(variant).requirements]
 
-    def variables(self, environment: str) -> dict[str, str]:
-        """Environment variables for every trial in this environment."""
-        return dict(self.environment(environment).variables)
-
     def lock_path(self, environment: str, variant: Variant) -> Path:
         """locks/<environment>.txt, or locks/<environment>.<variant>.txt where a variant has requirements of its own."""
         self.environment(environment)
@@ -108,6 +106,29 @@ class Case:
 
     def _shared(self, environment: str) -> Path:
         return self.directory / "locks" / f"{environment}.txt"
+
+    def payload(self) -> dict[str, bytes]:
+        """What a trial gets to see of the case: everything but the manifest, the locks and the README."""
+        found = (path for path in sorted(self.directory.rglob("*")) if path.is_file())
+        inside = {path.relative_to(self.directory): path for path in found}
+        return {
+            relative.as_posix(): path.read_bytes()
+            for relative, path in inside.items()
+            if relative.name not in {MANIFEST, "README.md"} and not {"locks", "__pycache__"} & set(relative.parts)
+        }
+
+    def digest(self) -> str:
+        """sha256 over the manifest and all that a trial gets to see."""
+        total = hashlib.sha256((self.directory / MANIFEST).read_bytes())
+        for name, content in self.payload().items():
+            total.update(f"\0{name}\0{len(content)}\0".encode() + content)
+        return total.hexdigest()
+
+    def fix_diff(self) -> str:
+        """Unified diff from repro.py to fixed.py."""
+        before, after = (self.script(variant) for variant in Variant)
+        texts = [path.read_text(encoding="utf-8").splitlines(keepends=True) for path in (before, after)]
+        return "".join(difflib.unified_diff(texts[0], texts[1], before.name, after.name))
 
 
 def known_images(root: Path) -> list[str]:
@@ -180,17 +201,17 @@ def _relative(path: Path, root: Path | None) -> str:
     return os.path.relpath(path, root or Path.cwd()) if path.is_absolute() or root else str(path)
 
 
-def _read(path: Path) -> Document:
+def _read(path: Path) -> ManifestText:
     if wrong := _wrong_file(path, path.parent):
-        return Document(flaws=[Flaw(1, (), wrong)])
+        return ManifestText(flaws=[Flaw(1, (), wrong)])
     try:
         with path.open("rb") as file:
             return read(file)
     except OSError as error:
-        return Document(flaws=[Flaw(1, (), f"can't be read: {error.strerror}")])
+        return ManifestText(flaws=[Flaw(1, (), f"can't be read: {error.strerror}")])
 
 
-def _validate(document: Document, images: Collection[str], directory: str) -> tuple[Manifest | None, list[Flaw]]:
+def _validate(document: ManifestText, images: Collection[str], directory: str) -> tuple[Manifest | None, list[Flaw]]:
     """The manifest if it is one, and every flaw; where a value has several, the first found."""
     manifest = None
     flaws = list(document.flaws)
@@ -231,7 +252,7 @@ def _wrong_file(path: Path, directory: Path) -> str | None:
     return None if stat.S_ISREG(mode) else "is not a file"
 
 
-def _flaw(error: ErrorDetails, document: Document) -> Flaw:
+def _flaw(error: ErrorDetails, document: ManifestText) -> Flaw:
     location = tuple(part for part in error["loc"] if part != "[key]")
     what = _wording(error, location, document.spots.get(location))
     return Flaw(document.line(location), location, textwrap.shorten(what, MAX_WORDING, placeholder=" [...]"))

@@ -44,7 +44,7 @@ class Spot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Document:
+class ManifestText:
     """`data` is what could be read, however many `flaws` there are; None where nothing could."""
 
     data: Any = None
@@ -67,9 +67,9 @@ class _RefusedError(Exception):
         self.line, self.what = line, what
 
 
-def read(file: BinaryIO) -> Document:
+def read(file: BinaryIO) -> ManifestText:
     """Read one YAML document. What can't be read is a flaw; raises OSError alone."""
-    document = Document()
+    document = ManifestText()
     content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         return _with_flaw(document, 1, f"is longer than {MAX_BYTES // 1024} KiB, and no manifest needs that")
@@ -89,8 +89,8 @@ def read(file: BinaryIO) -> Document:
         return _with_flaw(document, line, f"is not YAML: {error.reason}")
 
 
-def _with_flaw(document: Document, line: int, what: str) -> Document:
-    return Document(None, document.spots, [*document.flaws, Flaw(line, (), what)])
+def _with_flaw(document: ManifestText, line: int, what: str) -> ManifestText:
+    return ManifestText(None, document.spots, [*document.flaws, Flaw(line, (), what)])
 
 
 def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
@@ -104,17 +104,17 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
 
 
 class _Reader:
-    def __init__(self, text: str, document: Document) -> None:
+    def __init__(self, text: str, document: ManifestText) -> None:
         self.loader = yaml.CSafeLoader(text)
         self.next: Any = self.loader.get_event
         self.document = document
 
-    def read(self) -> Document:
+    def read(self) -> ManifestText:
         try:
             data = self._only_document()
         finally:
             self.loader.dispose()
-        return Document(data, self.document.spots, self.document.flaws)
+        return ManifestText(data, self.document.spots, self.document.flaws)
 
     def _only_document(self) -> Any:
         self.next()  # stream start

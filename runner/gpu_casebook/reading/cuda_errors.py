@@ -41,8 +41,6 @@ _BY_WORDING = {
 NAMES = frozenset(error.name for error in CUDA_ERRORS)
 """Runtime names. An expectation's `cuda_error` has one of these, or the name of a library's status."""
 
-_MEANINGS = {error.name: error.text for error in CUDA_ERRORS}
-
 _TELLING_WORDS = 5
 _INTRODUCTION_LENGTH = 120
 _INTRODUCTION = re.compile(r"""(?:(?i:cuda|gpu).*[:'"(\])]\s?|CUDA )$""")
@@ -100,11 +98,6 @@ def find_assertion(text: str) -> Assertion | None:
 def is_library_status(name: str) -> bool:
     """Whether this is the status of a library on top of CUDA, which may be the mere consequence of a fault."""
     return _LIBRARY_STATUS.fullmatch(name) is not None
-
-
-def meaning(name: str) -> str | None:
-    """The runtime's text for an error, such as "an illegal memory access was encountered"; None for a library's."""
-    return _MEANINGS.get(name)
 
 
 def _statuses(text: str) -> Iterator[str]:

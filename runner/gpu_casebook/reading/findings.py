@@ -5,16 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from gpu_casebook.document import Document
 from gpu_casebook.text import one_line
-
-
-class Model(BaseModel):
-    """As the evidence's own records: immutable, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
 
 _CLONE = re.compile(r"\[clone (.+?)\] ")
 """How the tool names a function that belongs to one kernel: "[clone kernel(int)] function(int)"."""
@@ -61,7 +55,7 @@ class Dim3(NamedTuple):
         return f"({self.x},{self.y},{self.z})"
 
 
-class Place(Model):
+class KernelPlace(Document):
     """A function as the tool names it, and its source line where the program was compiled with line information."""
 
     function: str | None = None
@@ -73,14 +67,14 @@ class Place(Model):
         return f"{self.file}:{self.line}" if self.file else None
 
 
-class Site(Place):
+class Site(KernelPlace):
     """One side of a race."""
 
     access: str
     thread: Dim3 | None = None
 
 
-class Nearest(Model):
+class Nearest(Document):
     """The allocation next to a bad address, all in bytes.
 
     `distance` is the tool's own number: 1 is the first byte after the allocation, and an access that ends where the
@@ -92,7 +86,7 @@ class Nearest(Model):
     size: int | None = None
 
 
-class Finding(Model):
+class Finding(Document):
     """One error report; after `grouped`, what `count` reports that differ in thread and address have in common.
 
     `size` is in bytes: of the access, the leak or the unused allocation. `place` is where it happened; the kernel is
@@ -107,8 +101,8 @@ class Finding(Model):
     access: str | None = None
     space: str | None = None
     size: int | None = None
-    place: Place = Place()
-    device_frames: list[Place] = Field(default_factory=list)
+    place: KernelPlace = KernelPlace()
+    device_frames: list[KernelPlace] = Field(default_factory=list)
     host_frames: list[str] = Field(default_factory=list)
     thread: Dim3 | None = None
     block: Dim3 | None = None
@@ -140,15 +134,12 @@ class Finding(Model):
         return short_name(self.kernel) if self.kernel else None
 
 
-class Summary(Model):
+class Summary(Document, extra="ignore"):  # older evidence has more keys
     """The report's closing lines. For racecheck, `errors` counts the reports that it printed, `warnings` included."""
 
     errors: int
     warnings: int = 0
     not_printed: int = 0
-    leaked_bytes: int | None = None
-    leaks: int | None = None
-    application_failed: bool = False
 
 
 class SanitizerExpectation(Protocol):
@@ -319,7 +310,7 @@ def _race(finding: Finding) -> str:
     return f"{what} on {space} memory{_in_kernel(finding)}, between {sides}"
 
 
-def _at(place: Place) -> str:
+def _at(place: KernelPlace) -> str:
     return f" at {place.source}" if place.source else ""
 
 
@@ -330,7 +321,7 @@ def _in_kernel(finding: Finding) -> str:
     function = short_name(finding.place.function) if finding.place.function else finding.kernel_name
     if function == finding.kernel_name:
         return f" in {function}{_at(finding.place)}"
-    frame = finding.device_frames[-1] if finding.device_frames else Place()
+    frame = finding.device_frames[-1] if finding.device_frames else KernelPlace()
     return f" in {function}{_at(finding.place)}, called in {finding.kernel_name}{_at(frame)}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from gpu_casebook.reading.findings import Dim3, Finding, Kind, Nearest, Place, Site, Summary, Tool
+from gpu_casebook.reading.findings import Dim3, Finding, KernelPlace, Kind, Nearest, Site, Summary, Tool
 from gpu_casebook.text import one_line, without_escapes
 
 EXECUTABLE = "compute-sanitizer"
@@ -113,14 +113,10 @@ def summary(text: str) -> Summary | None:
     if not errors and not hazards:
         return None
     hidden = _numbers(rf"\w+ SUMMARY: ({_NUMBER}) \w+ were not printed", lines)
-    leaks = _numbers(rf"LEAK SUMMARY: ({_NUMBER}) bytes leaked in ({_NUMBER}) allocations?", lines)
     return Summary(
         errors=sum(row[0] for row in errors + hazards),
         warnings=sum(row[1] for row in hazards),
         not_printed=sum(row[0] for row in hidden),
-        leaked_bytes=sum(row[0] for row in leaks) if leaks else None,
-        leaks=sum(row[1] for row in leaks) if leaks else None,
-        application_failed=any(line.startswith("Target application returned an error") for line in lines),
     )
 
 
@@ -211,20 +207,20 @@ def _copy(details: Sequence[str]) -> str | None:
     return match[1] if match else None
 
 
-def _place_of(details: Sequence[str]) -> Place:
+def _place_of(details: Sequence[str]) -> KernelPlace:
     """The "at" line; its source file can stand on a line of its own."""
     match = _first(_AT, details)
     if match is None:
-        return Place()
+        return KernelPlace()
     place = _place(match)
     apart = _first(re.compile(r"in (?P<file>.+):(?P<line>\d+)$"), details)
     if place.file is None and apart:
-        return Place(function=place.function, file=apart["file"], line=int(apart["line"]))
+        return KernelPlace(function=place.function, file=apart["file"], line=int(apart["line"]))
     return place
 
 
-def _place(match: re.Match[str]) -> Place:
-    return Place.model_validate(_place_fields(match))
+def _place(match: re.Match[str]) -> KernelPlace:
+    return KernelPlace.model_validate(_place_fields(match))
 
 
 def _place_fields(match: re.Match[str]) -> dict[str, str | int | None]:

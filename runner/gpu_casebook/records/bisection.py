@@ -12,7 +12,7 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import Field
 
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import Rate, Variant, slug
 
 
@@ -24,7 +24,7 @@ class Call(StrEnum):
     SKIP = "skip"
 
 
-class Question(Record):
+class Question(Document):
     """What was looked for; two runs with equal questions may go on with each other's steps.
 
     The failure shows in `bad` and not in `good`: where `good` is the newer one, what is looked for is the release that
@@ -57,7 +57,7 @@ class Question(Record):
         return self.expect_message is not None or self.good_message is not None
 
 
-class Step(Record):
+class Step(Document):
     """One version: `shown` trials showed the failure, `quiet` ones did not, `other` ones failed in another way.
 
     `call` is None while trials are still to come. `why` is how its last telling trial ended, or what kept it from
@@ -79,7 +79,7 @@ class Step(Record):
         return self.shown + self.quiet + self.other
 
 
-class Bisection(Record):
+class Bisection(Document):
     """A search through releases, finished or under way.
 
     `versions` are those that could be tried, the oldest first and both ends among them; `passed_over` says of the

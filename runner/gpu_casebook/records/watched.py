@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import slug
 
 
@@ -22,7 +22,7 @@ class State(StrEnum):
     CANNOT = "cannot-install"
 
 
-class Sighting(Record):
+class Sighting(Document):
     """One state, from the first time it was seen (`since`) to the last (`last`) with the same versions.
 
     `versions` are those of the packages that the case pins, `moved` the ones of them that were let go to the newest.
@@ -65,7 +65,7 @@ class Change(NamedTuple):
     after: Sighting
 
 
-class Watched(Record):
+class Watched(Document):
     """All sightings of a case by environment, the oldest first."""
 
     what = "a record of watching"

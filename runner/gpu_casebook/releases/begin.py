@@ -18,7 +18,6 @@ from gpu_casebook.releases.site import names
 from gpu_casebook.releases.versions import Listing, Release, Releases, nearest
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.record import digest
 from gpu_casebook.trial import EngineName
 
 MEASURED = 20
@@ -66,7 +65,7 @@ def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
         trials=ask.trials,
         alpha=ask.alpha or case.manifest.alpha,
         engine=engine.value,
-        digest=digest(case),
+        digest=case.digest(),
     )
 
 

@@ -28,7 +28,6 @@ from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Look, Sign, Signature
 from gpu_casebook.run.pipeline import INFRA_RETRIES
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.record import payload
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest
 
@@ -96,7 +95,7 @@ class EngineSite:
         """Raises Unusable, or BuildError where the package index can't be reached."""
         lock = self._lock(changes, note)
         prepared = self._prepared(Recipe(image=self.plan.spec.image, lock=lock, python=self.plan.spec.python), note)
-        request = self.plan.request(self.variant, payload(self.plan.case.directory))
+        request = self.plan.request(self.variant, self.plan.case.payload())
         try:
             key = hashlib.sha256(lock.encode()).hexdigest()
             with self._gpus(note):

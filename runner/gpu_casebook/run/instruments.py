@@ -23,7 +23,7 @@ from gpu_casebook.manifest.model import Failure, SanitizerFinding
 from gpu_casebook.reading import sanitizer
 from gpu_casebook.reading.findings import Tool, telling
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.record import Place, payload
+from gpu_casebook.run.record import Place
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult
 
 Probe = SanitizerProbe | LaunchBlockingProbe
@@ -163,7 +163,7 @@ class Instruments:
 
     def _request(self, variant: Variant, limits: Limits) -> TrialRequest:
         return TrialRequest(
-            files=payload(self.plan.case.directory),
+            files=self.plan.case.payload(),
             arguments=[f"{variant.value}.py"],
             limits=limits,
             gpus=self.plan.gpus,

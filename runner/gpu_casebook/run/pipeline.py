@@ -21,7 +21,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.run.attestation import attestation, drift
 from gpu_casebook.run.instruments import Instruments
 from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan, recipe
-from gpu_casebook.run.record import Place, Record, evidence, payload
+from gpu_casebook.run.record import Place, RunRecord, evidence
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 INFRA_RETRIES = 2
@@ -86,7 +86,7 @@ class _Run:
             probes = instruments.probes(trials, sanitized)
         ended = time.monotonic()
         durations = Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun)
-        record = Record(
+        record = RunRecord(
             plan=plan,
             places=places,
             trials=trials,
@@ -126,7 +126,7 @@ class _Run:
 
     def _trials(self, places: Mapping[Variant, Place]) -> list[Trial]:
         """The trials of both variants, each a fresh process, until the verdict is settled."""
-        plan, files, asked = self.plan, payload(self.plan.case.directory), self.plan.terms
+        plan, files, asked = self.plan, self.plan.case.payload(), self.plan.terms
         trials: list[Trial] = []
         for variant in Variant:
             request = plan.request(variant, files)

@@ -66,7 +66,7 @@ class Plan:
         return Watch.from_second(hang.after, gpus=bool(self.gpus)) if hang else None
 
     def request(self, variant: Variant, files: Mapping[str, bytes]) -> TrialRequest:
-        """What an engine is asked for one ordinary trial; `files` are the case's, from `run.record.payload`."""
+        """What an engine is asked for one ordinary trial; `files` are the case's."""
         return TrialRequest(
             files=files,
             arguments=[f"{variant.value}.py"],

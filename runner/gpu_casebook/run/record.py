@@ -1,11 +1,9 @@
 """What was planned, found and seen -> Evidence."""
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.evidence import (
@@ -24,7 +22,7 @@ from gpu_casebook.evidence import (
 from gpu_casebook.judging.decision import decide
 from gpu_casebook.judging.expectation import lines
 from gpu_casebook.judging.sanitized import settled, signature
-from gpu_casebook.manifest.case import MANIFEST, Case
+from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS, own_revision
 from gpu_casebook.run.plan import Plan
 
@@ -40,7 +38,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class RunRecord:
     """All that one run of a case gave. `places` has the environment of each variant, often the same."""
 
     plan: Plan
@@ -52,7 +50,7 @@ class Record:
     durations: Durations
 
 
-def evidence(record: Record, engine: Engine) -> Evidence:
+def evidence(record: RunRecord, engine: Engine) -> Evidence:
     """Judge the trials, and put everything into one document."""
     plan = record.plan
     decision = settled(decide(record.trials, plan.terms), record.trials, record.sanitized)
@@ -91,8 +89,8 @@ def case_facts(case: Case, environment: str) -> CaseFacts:
         provenance=manifest.provenance.value,
         upstream=UpstreamFacts(**manifest.upstream.model_dump()),
         signature=_signature(case, environment),
-        fix_diff=fix_diff(case),
-        digest=digest(case),
+        fix_diff=case.fix_diff(),
+        digest=case.digest(),
     )
 
 
@@ -101,32 +99,6 @@ def _signature(case: Case, environment: str) -> dict[Variant, list[str]]:
     return {
         variant: [*lines(case.expectation(environment, variant)), *signature(declared, variant)] for variant in Variant
     }
-
-
-def fix_diff(case: Case) -> str:
-    """Unified diff from repro.py to fixed.py."""
-    before, after = (case.script(variant) for variant in (Variant.REPRO, Variant.FIXED))
-    texts = [path.read_text(encoding="utf-8").splitlines(keepends=True) for path in (before, after)]
-    return "".join(difflib.unified_diff(texts[0], texts[1], before.name, after.name))
-
-
-def payload(directory: Path) -> dict[str, bytes]:
-    """What a trial gets to see of a case: everything but the manifest, the locks and the README."""
-    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
-    inside = {path.relative_to(directory): path for path in found}
-    return {
-        relative.as_posix(): path.read_bytes()
-        for relative, path in inside.items()
-        if relative.name not in {MANIFEST, "README.md"} and not {"locks", "__pycache__"} & set(relative.parts)
-    }
-
-
-def digest(case: Case) -> str:
-    """sha256 over the manifest and all that a trial gets to see."""
-    total = hashlib.sha256((case.directory / MANIFEST).read_bytes())
-    for name, content in payload(case.directory).items():
-        total.update(f"\0{name}\0{len(content)}\0".encode() + content)
-    return total.hexdigest()
 
 
 def _environment_facts(plan: Plan, places: Mapping[Variant, Place]) -> EnvironmentFacts:

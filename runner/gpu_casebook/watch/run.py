@@ -26,7 +26,6 @@ from gpu_casebook.releases.site import Changes, EngineSite, Unusable
 from gpu_casebook.releases.versions import released
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan
-from gpu_casebook.run.record import digest
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.watch.look import Ground, look
 from gpu_casebook.watch.target import attempts, packages
@@ -116,7 +115,7 @@ class _Watcher:
             pinned=packages(self.case, self.environment),
             quiet=self._quiet(),
             proofs=self.case.manifest.trials,
-            digest=digest(self.case),
+            digest=self.case.digest(),
             engine=self.engine.name.value,
             runner=own_revision(),
             now=datetime.now(UTC),

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_casebook.corpus.model import End, Lost
-from gpu_casebook.document import Record
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import Grade, Rate, Variant, Verdict
 
 
@@ -24,7 +24,7 @@ class Standing(StrEnum):
     LEFT = "not come to"
 
 
-class Line(Record):
+class Line(Document):
     """One job of the run: one case in one environment. `end` is None where the run has not come to it."""
 
     case: str
@@ -61,7 +61,7 @@ class Line(Record):
         return self.standing in {Standing.CONFIRMED, Standing.FAILING}
 
 
-class Tally(Record):
+class Tally(Document):
     """Jobs counted. `judged` of them have a verdict; reused and drifted ones are among those."""
 
     name: str = ""
@@ -92,7 +92,7 @@ class Shift(StrEnum):
     GONE = "gone"
 
 
-class Change(Record):
+class Change(Document):
     """One job's change since the run `since`. `where` says what differs besides the verdict."""
 
     shift: Shift
@@ -109,7 +109,7 @@ class Change(Record):
         return f"{self.case}/{self.environment}"
 
 
-class Durations(Record):
+class Durations(Document):
     """Seconds: `wall_s` from start to end; `work_s` of all jobs that ran and of builds for them; `gpu_s` for which they
     had GPUs, each counted; `lost_s` of attempts that came to nothing.
 
@@ -125,7 +125,7 @@ class Durations(Record):
     at_once: float | None = None
 
 
-class Summary(Record):
+class Summary(Document):
     """A run of the corpus as a person, a CI system or a program wants to have it."""
 
     schema_version: Literal[1] = 1
