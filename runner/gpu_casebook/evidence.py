@@ -374,6 +374,13 @@ def evidence_path(reports: Path, evidence: Evidence) -> Path:
     return reports / "evidence" / slug(evidence.case.id) / f"{name}.json"
 
 
+def evidence_files(reports: Path, case: str | None = None, environment: str | None = None) -> list[Path]:
+    """Return the files of all evidence, of a case's, or of a case's in one environment; none that is half written."""
+    directory = slug(case) if case else "*"
+    name = f"{slug(environment)}.[!.]*.json" if environment else "[!.]*.json"
+    return sorted(reports.glob(f"evidence/{directory}/{name}"))
+
+
 load = Evidence.read
 
 

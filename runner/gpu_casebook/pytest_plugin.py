@@ -100,7 +100,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not reports or hasattr(session.config, "workerinput") or not Path(reports, "evidence").is_dir():
         return
     from gpu_casebook.errors import CasebookError
-    from gpu_casebook.report import render_all
+    from gpu_casebook.report.rebuild import render_all
 
     try:
         render_all(Path(reports))

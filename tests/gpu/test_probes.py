@@ -17,7 +17,7 @@ from gpu_casebook.evidence import (
 from gpu_casebook.judging.launch_blocking import Effect, effect
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.reading.findings import Kind, Tool
-from gpu_casebook.report.sentence import headline, plain
+from gpu_casebook.report.headline import headline, plain
 from tests.gpu.conftest import Go
 
 pytestmark = [pytest.mark.gpu, pytest.mark.docker]

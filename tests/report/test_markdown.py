@@ -1,261 +1,144 @@
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
-
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
-from gpu_casebook.judging.decision import Terms, decide
-from gpu_casebook.report import case_page
-from gpu_casebook.trial import TrialResult
-from tests.report.example import (
-    CASE,
-    ENVIRONMENT,
-    FIXED,
-    REPRO,
-    REPRO_STDERR,
-    evidence,
-    simulated,
-    trial,
-)
-from tests.report.golden import assert_golden
-from tests.report.hostile import hostile
+from gpu_casebook.report.markdown import Markdown, code, codes, fence, link, prose, with_names
+from gpu_casebook.text import one_line, plain
 from tests.report.html import html
 
-GITHUB = "https://github.com/fla-org/flash-linear-attention"
-ISSUE_LIMIT = 65_536
-"""Characters that GitHub takes in an issue."""
+HOSTILE = (
+    *(
+        "</details>",
+        "<!-- x -->",
+        "<b>y</b>",
+        "[x](javascript:a)",
+        "![x](y)",
+        "[^1]:",
+        "[a]: http://b",
+        "&lt;",
+        "&#124;",
+    ),
+    *(
+        "a|b",
+        "\\|",
+        "`|",
+        "***",
+        "__init__",
+        "~~~",
+        "```",
+        "a\\",
+        "\\`|`",
+        "$x$",
+        "\x1b[31m",
+        "\x00",
+        "\u202e",
+        "\ud800",
+    ),
+    *("@user", "me@example.org", "#123", "GH-1", "www.example.org", "www._", "http://a.b/c_d*e"),
+    *("1. ", "1) ", "12", "- ", "+ ", "> ", "# ", "===", "---", "\n", "\r", "\t", "    "),
+)
+
+texts = st.lists(st.sampled_from([*HOSTILE, " ", "a", "9", "_"]) | st.text(max_size=8), max_size=5).map("".join)
 
 
-def test_golden() -> None:
-    assert_golden("rwkv6-backward.md", case_page([simulated(), evidence()]))
+def shown(text: str) -> str:
+    return one_line(text, 400).replace("\u200b", "").strip()
 
 
-def test_golden_hostile() -> None:
-    assert_golden("hostile.md", case_page([hostile()]))
+def seen(text: str) -> str:
+    return text.replace("\u200b", "").strip()
 
 
-def test_hostile_output_changes_nothing_about_the_page() -> None:
-    tame, wild = html(case_page([evidence()])), html(case_page([hostile()]))
-    assert set(wild.tags) <= {*tame.tags, "blockquote"}
-    for tag in ("h1", "h2", "details", "summary"):
-        assert wild.tags.count(tag) == tame.tags.count(tag), tag
-    assert wild.links == []
+@settings(max_examples=200, deadline=None)
+@given(texts)
+def test_prose_shows_the_text_and_nothing_else(text: str) -> None:
+    for place, tags in (("{}", ["p"]), ("- {}", ["ul", "li"]), ("# {}", ["h1"])):
+        page = html(place.format(prose(text)))
+        assert seen(page.text) == shown(text)
+        assert page.tags == tags or not shown(text)
+        assert page.links == []
 
 
-def test_hostile_output_leaves_only_text_in_the_source() -> None:
-    page = case_page([hostile()])
-    assert not [character for character in page if character < " " and character != "\n"]
-    assert not {"\u202e", "\u2028", "\x9b", "\x7f"} & set(page)
-    assert "progress 99 %" in page
-    assert "progress 1 %" not in page  # it was written over
+@settings(max_examples=200, deadline=None)
+@given(texts)
+def test_with_names_shows_the_text_too_but_for_backticks(text: str) -> None:
+    page = html(f"| a |\n|---|\n| {with_names(text)} |\n")
+    assert without_ticks(page.rows[1][0]) == without_ticks(text)
+    assert set(page.tags) <= {"table", "thead", "tbody", "tr", "th", "td", "code"}
+    assert page.links == []
 
 
-def test_a_page_of_any_output_fits_in_an_issue() -> None:
-    lines = "y" * 300 + "\n"
-    loud = replace(REPRO, stdout=lines * 1_000, stderr=lines * 1_000 + REPRO_STDERR)
-    assert len(case_page([evidence(loud, replace(FIXED, stderr=lines * 1_000))])) < ISSUE_LIMIT
-    assert len(case_page([hostile()])) < ISSUE_LIMIT
-
-
-def test_every_row_has_every_cell() -> None:
-    for page in (html(case_page([simulated(), evidence()])), html(case_page([hostile()]))):
-        assert {len(row) for row in page.rows} == {9, 3}
-
-
-def test_same_evidence_same_bytes_in_any_order() -> None:
-    runs = [evidence(), simulated(), evidence(started=datetime(2026, 11, 20, tzinfo=UTC), command="older")]
-    assert case_page(runs) == case_page(runs[::-1])
-
-
-def order(*runs: Evidence) -> list[str]:
-    return [line for line in case_page(runs).splitlines() if line.startswith("## ") and line != "## The fix"]
-
-
-def test_hardware_first_then_newest_and_skipped_last() -> None:
-    early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
-    none = evidence(verdict=Verdict.SKIPPED, reasons=["Not run: no GPU"], rates={}, trials=[], started=late)
-    assert order(none, simulated(started=late), evidence(started=early), evidence(started=late)) == [
-        "## confirmed: `upstream` on NVIDIA H200, 2026-02-01",
-        "## confirmed: `upstream` on NVIDIA H200, 2026-01-01",
-        "## confirmed: `front-end` on CPU, 2026-02-01",
-        "## skipped: `upstream` on NVIDIA H200, 2026-02-01",
-    ]
+def without_ticks(text: str) -> str:
+    return shown(text.replace("\u200b", "").replace("`", ""))
 
 
 @pytest.mark.parametrize(
-    "started",
+    ("text", "markdown"),
     [
-        datetime(2026, 11, 21, 1, 30, tzinfo=timezone(timedelta(hours=2))),
-        datetime(2026, 11, 20, 23, 30),  # noqa: DTZ001  evidence that names no zone
-        datetime(2026, 11, 20, 23, 30, tzinfo=UTC),
+        ("process 3 in `_engine_run`, 4 in `main`", "process 3 in `_engine_run`, 4 in `main`"),
+        ("`a.b` <i>", "`a.b` \\<i>"),
+        ("`a b`", "\\`a b\\`"),
+        ("``a``", "\\`\\`a\\`\\`"),
     ],
 )
-def test_dates_are_utc_on_every_machine(started: datetime) -> None:
-    assert "begun 2026-11-20 23:30 UTC" in case_page([evidence(started=started)])
+def test_names_between_backticks_are_code(text: str, markdown: str) -> None:
+    assert with_names(text) == markdown
 
 
-def test_runs_without_a_zone_sort_with_the_others() -> None:
-    runs = [evidence(started=datetime(2026, 1, 2)), evidence(started=datetime(2026, 1, 1, tzinfo=UTC))]  # noqa: DTZ001
-    assert [line[-10:] for line in order(*runs)] == ["2026-01-02", "2026-01-01"]
+@settings(max_examples=200, deadline=None)
+@given(texts)
+def test_cells_hold_what_they_are_given(text: str) -> None:
+    page = html(f"| a | b | c |\n|---|---|---|\n| {prose(text)} | {code(text)} | end |\n")
+    assert [seen(cell) for cell in page.rows[1]] == [shown(text), shown(text), "end"]
+    assert page.tags.count("code") == bool(one_line(text))
+    assert page.links == []
 
 
-def test_no_runs_or_several_cases_are_no_page() -> None:
-    other = evidence(case=CASE.model_copy(update={"id": "other"}))
-    with pytest.raises(ValueError, match="about one case, not about 2"):
-        case_page([evidence(), other])
-    with pytest.raises(ValueError, match="about one case, not about 0"):
-        case_page([])
-
-
-def declared_and_seen(run: Evidence, variant: Variant) -> dict[str, list[str]]:
-    """By aspect what was declared and seen, from the table of the variant."""
-    _, _, part = case_page([run]).partition(f"### {variant}")
-    return {row[0]: row[1:] for row in html(part.partition("\n###")[0]).rows[1:]}
-
-
-def test_what_was_declared_stands_next_to_what_was_seen() -> None:
-    table = declared_and_seen(evidence(), Variant.REPRO)
-    assert table["exception"] == ["triton.compiler.errors.CompilationError"] * 2
-    assert table["message"][0].startswith(r"Cannot broadcast, the expanded size of the tensor \(64\)")
-    assert table["message"][1].startswith("ValueError('Cannot broadcast, the expanded size of the tensor (64)")
-    assert declared_and_seen(evidence(), Variant.FIXED)["dq_rel_err"] == ["< 1e-5", "9.5e-08"]
-
-
-def mixed(*results: TrialResult) -> Evidence:
-    trials = [trial(Variant.REPRO, number, result) for number, result in enumerate(results, 1)]
-    decision = decide(trials, Terms(trials=1))
-    return evidence(trials=trials, verdict=decision.verdict, reasons=list(decision.reasons), rates=decision.rates)
-
-
-def test_what_differs_between_trials_is_counted() -> None:
-    crash = TrialResult(stdout="fwd_rel_err=2\n", stderr="", duration_s=1, signal="SIGSEGV")
-    table = declared_and_seen(mixed(REPRO, REPRO, crash), Variant.REPRO)
-    assert table["exit status"] == ["not 0", "1 (2 of 3); SIGSEGV (1 of 3)"]
-    assert table["exception"][1] == "triton.compiler.errors.CompilationError (2 of 3); - (1 of 3)"
-    assert table["fwd_rel_err"] == ["< 1e-5", "1e-07 (2 of 3); 2 (1 of 3)"]
-
-
-def test_the_output_shown_is_that_of_a_trial_that_went_otherwise() -> None:
-    page = case_page([mixed(REPRO, TrialResult(stdout="it went well\n", stderr="", duration_s=1, exit_status=0))])
-    assert "Output of repro, run 2: otherwise" in page
-    assert "it went well" in page
-
-
-def test_trials_that_the_machine_spoiled_are_told_apart() -> None:
-    spoiled = TrialResult(stdout="", stderr="", duration_s=1, infra="the disk is full")
-    page = case_page([mixed(REPRO, spoiled)])
-    assert "repro: as declared in 1 of 1 runs" in page
-    assert "Not counted, because the machine was to blame: 1." in page
-    assert "No run counts: the machine was to blame in 1." in case_page([mixed(spoiled)])
-    assert mixed(spoiled).trials[0].outcome is Outcome.INFRA
-
-
-def test_figures_that_nobody_declared_are_shown_too() -> None:
-    fixed = replace(FIXED, stdout="fwd_rel_err=0\ndq_rel_err=0\nsteps=4\nbad=nan\n")
-    table = declared_and_seen(evidence(fixed=fixed), Variant.FIXED)
-    assert table["steps"] == ["", "4"]
-    assert table["bad"] == ["", "nan"]
-
-
-def test_a_figure_that_contradicts_itself() -> None:
-    fixed = replace(FIXED, stdout="fwd_rel_err=0\ndq_rel_err=0\ndq_rel_err=1\n")
-    table = declared_and_seen(evidence(fixed=fixed), Variant.FIXED)
-    assert table["dq_rel_err"] == ["< 1e-5", "contradicts itself"]
-
-
-def test_a_message_that_no_longer_is_a_pattern_spoils_no_page() -> None:
-    case = CASE.model_copy(update={"signature": {Variant.REPRO: ["message: (unclosed"]}})
-    assert declared_and_seen(evidence(case=case), Variant.REPRO)["message"][1].startswith(
-        "ValueError('Cannot broadcast"
-    )
-
-
-def test_time_limit_is_seen() -> None:
-    slow = replace(REPRO, timed_out=True, exit_status=None, signal="SIGKILL")
-    assert declared_and_seen(evidence(slow), Variant.REPRO)["exit status"][1] == "ended at the time limit"
+@settings(max_examples=200, deadline=None)
+@given(texts)
+def test_nothing_gets_out_of_a_fence(text: str) -> None:
+    page = html(f"<details><summary>s</summary>\n\n{fence(text)}\n\n</details>\n\nend\n")
+    assert page.tags == ["details", "summary", "pre", "code", "p"]
+    inside = page.text.removeprefix("s\n").removesuffix("end\n")
+    assert inside.strip("\n") == plain(text).strip("\n")
 
 
 @pytest.mark.parametrize(
-    ("run", "says", "omits"),
+    ("text", "markdown"),
     [
-        (evidence(), ["exact, every one as locked in `upstream.txt`"], ["simulated", "drifted"]),
-        (
-            simulated(),
-            ["> simulated: not on the device", "> drifted: what", "  - numpy 1.26.4, not 1.26.3"],
-            ["exact,"],
-        ),
-        (
-            evidence(environment=ENVIRONMENT.model_copy(update={"attestation": None})),
-            ["> not attested:", "- Packages: not attested"],
-            ["exact,"],
-        ),
+        ("rel_err of dq is [16, 64]", "rel_err of dq is \\[16, 64\\]"),
+        ("ask @octocat about #12", "ask @\u200boctocat about #\u200b12"),
+        ("a|b <c> *d* `e`", "a\\|b \\<c> \\*d\\* \\`e\\`"),
+        ("2026-11-21", "2026-11-21"),
+        ("1. no list", "1\\. no list"),
+        ("6.4 GB", "6.4 GB"),
+        (Markdown("**as it is**"), "**as it is**"),
     ],
-    ids=["exact", "simulated and drifted", "not attested"],
 )
-def test_what_the_evidence_is_worth(run: Evidence, says: list[str], omits: list[str]) -> None:
-    page = case_page([run])
-    assert all(said in page for said in says)
-    assert not any(omitted in page for omitted in omits)
+def test_prose(text: str, markdown: str) -> None:
+    assert prose(text).replace("&#8203;", "\u200b") == markdown
+
+
+def test_code() -> None:
+    assert code("torch==2.2.2") == "`torch==2.2.2`"
+    assert code(r"\(64\) a\b") == r"`\(64\) a\b`"
+    assert code("") == ""
+    assert code("a|b") == "<code>a&#124;b</code>"
+    assert codes(["a", "b"]) == "`a`, `b`"
+
+
+def test_a_fence_is_longer_than_what_is_in_it() -> None:
+    assert fence("a\n`````\nb", "sh") == "``````sh\na\n`````\nb\n``````"
+    assert fence("a") == "```text\na\n```"
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({}, "fixed in [`1547448b998a`](https://github.com/fla-org/flash-linear-attention/commit/1547448b"),
-        ({"fixed": "0.14.0"}, "fixed in `0.14.0`."),
-        ({"issue": None}, "introduced in `f3309729d3de`, fixed in `1547448b998a`."),
-        ({"issue": "https://gitlab.example/a/b/1"}, "[issue](https://gitlab.example/a/b/1), introduced in `f3309"),
-        ({"status": "open", "fixed": None}, "not fixed upstream yet"),
-        ({"links": ["https://example.org/x"]}, ", [example.org/x](https://example.org/x)."),
-        (
-            {"links": [f"{GITHUB}/issues/18", f"{GITHUB}/commit/{CASE.upstream.fixed}"]},
-            f"/commit/{CASE.upstream.fixed}).",
-        ),
-    ],
+    "url", ["javascript:alert(1)", "http://a b", "https://a)b", "https://a`b", "ftp://a", "https://a<b", "https://a\\b"]
 )
-def test_upstream(changed: dict[str, Any], told: str) -> None:
-    case = CASE.model_copy(update={"upstream": CASE.upstream.model_copy(update=changed)})
-    assert told in case_page([evidence(case=case)])
+def test_only_web_addresses_become_links(url: str) -> None:
+    assert link("text", url) == "text"
 
 
-def test_scripts_that_were_others_then_show_their_own_change() -> None:
-    old = evidence(
-        case=CASE.model_copy(update={"fix_diff": "-old\n+older\n"}), started=datetime(2025, 1, 1, tzinfo=UTC)
-    )
-    page = case_page([evidence(), old])
-    assert page.count("The scripts were others then") == 1
-    assert "-old\n+older" in page
-    assert page.index("Cannot broadcast") < page.index("-old\n+older")
-
-
-def test_a_release_case_has_no_change_in_its_scripts() -> None:
-    environment = ENVIRONMENT.model_copy(
-        update={"variant_requirements": {Variant.REPRO: ["trl==0.13.0"], Variant.FIXED: ["trl==0.14.0"]}}
-    )
-    page = case_page([evidence(case=CASE.model_copy(update={"fix_diff": ""}), environment=environment)])
-    assert "The scripts are the same; the fix is in the packages." in page
-    assert "- repro has besides: `trl==0.13.0`\n- fixed has besides: `trl==0.14.0`\n" in page
-
-
-def test_a_long_change_is_cut_and_says_so() -> None:
-    long = CASE.model_copy(update={"fix_diff": "+a line of the fix\n" * 3000})
-    page = case_page([evidence(case=long)])
-    assert "more lines ...]" in page
-    assert len(page) < ISSUE_LIMIT
-
-
-def test_wrong_failure_is_told_in_full() -> None:
-    stderr = (
-        'Traceback (most recent call last):\n  File "/case/repro.py", line 1, in <module>\n    import triton\n'
-        "ModuleNotFoundError: No module named 'triton'\n"
-    )
-    run = evidence(TrialResult(stdout="", stderr=stderr, duration_s=0.2, exit_status=1))
-    assert run.verdict is Verdict.WRONG_FAILURE
-    page = case_page([run])
-    expected = (
-        "- repro: exception: expected triton.compiler.errors.CompilationError, saw ModuleNotFoundError: No module"
-    )
-    assert "**wrong-failure** on NVIDIA H200" in page
-    assert expected in page
-    assert declared_and_seen(run, Variant.REPRO)["exception"][1] == "ModuleNotFoundError"
+def test_link() -> None:
+    page = html(link("a [b]", "https://example.org/x_y?z=1|2"))
+    assert (page.text.strip(), page.links) == ("a [b]", ["https://example.org/x_y?z=1%7C2"])

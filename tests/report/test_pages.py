@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,8 @@ from filelock import FileLock, Timeout
 
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_path, load
-from gpu_casebook.report import case_page, index, pages, publish, render, render_all
+from gpu_casebook.report import case_page, index, pages, publish, render
+from gpu_casebook.report.rebuild import render_all
 from tests.report.example import CASE, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})
@@ -32,6 +35,11 @@ def test_publish_writes_evidence_page_and_index(tmp_path: Path) -> None:
         "rwkv6-backward.md",
         "evidence/rwkv6-backward/upstream.docker.nvidia-h200.json",
     }
+
+
+def test_publish_loads_nothing_of_bisections() -> None:
+    check = "import sys, gpu_casebook.report; sys.exit('gpu_casebook.records.bisection' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True)
 
 
 def test_publish_keeps_what_other_runs_left(tmp_path: Path) -> None:

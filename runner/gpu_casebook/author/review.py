@@ -17,7 +17,7 @@ from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MANIFEST, Case, find, known_images
 from gpu_casebook.manifest.document import read
 from gpu_casebook.manifest.model import VariantSpec
-from gpu_casebook.report.sentence import headline, plain
+from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Options, Skipped
 

@@ -129,7 +129,7 @@ def report(
     reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
 ) -> None:
     """Render every report again from the evidence, with nothing run."""
-    from gpu_casebook.report import render_all
+    from gpu_casebook.report.rebuild import render_all
 
     for path in render_all(reports or root() / "reports"):
         print(f"wrote {shown(path)}")

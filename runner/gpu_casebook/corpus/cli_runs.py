@@ -96,7 +96,7 @@ def run_merge(
     """Make one run of those that several machines made, each of a part, and write its page."""
     from gpu_casebook.corpus import report
     from gpu_casebook.corpus.merge import gather
-    from gpu_casebook.report import render_all
+    from gpu_casebook.report.rebuild import render_all
 
     top = reports or root() / "reports"
     run = gather(top, sources, selection)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.work import REASON_LIMIT, facts, options_of
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, load, slug
+from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, evidence_files, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
@@ -165,7 +165,7 @@ def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
 
 def _there(reports: Path, job: Job) -> Iterator[tuple[Path, Evidence]]:
     """What evidence there is of the case in this environment; what can't be read is none."""
-    for path in sorted((reports / "evidence" / slug(job.case)).glob(f"{slug(job.environment)}.[!.]*.json")):
+    for path in evidence_files(reports, job.case, job.environment):
         try:
             yield path, load(path)
         except CasebookError:

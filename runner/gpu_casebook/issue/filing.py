@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.evidence import Evidence, Variant, load, slug
+from gpu_casebook.evidence import Evidence, Variant, evidence_files, load
 from gpu_casebook.issue.issue import Issue, Source, best, compose
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.records.bisection import bisections
@@ -80,8 +80,7 @@ def _named(case: Case, path: Path) -> tuple[Path, Evidence, list[str]]:
 
 
 def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Path, Evidence, list[str]]:
-    paths = sorted((reports / "evidence" / slug(case.id)).glob("[!.]*.json"))
-    runs = {id(run): (path, run) for path in paths for run in [load(path)]}
+    runs = {id(run): (path, run) for path in evidence_files(reports, case.id) for run in [load(path)]}
     candidates = [run for _, run in runs.values() if environment in {None, run.environment.name}]
     run = best(candidates)
     if run is None:

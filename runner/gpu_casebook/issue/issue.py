@@ -15,8 +15,8 @@ from gpu_casebook.reading.findings import sentence
 from gpu_casebook.records.bisection import Bisection
 from gpu_casebook.records.watched import Sighting, State
 from gpu_casebook.redact import Private, Redacted, redact
-from gpu_casebook.report.escape import code, fence, prose
-from gpu_casebook.report.sentence import finding_of, headline, markdown
+from gpu_casebook.report.headline import finding_of, headline, markdown
+from gpu_casebook.report.markdown import code, fence, prose
 from gpu_casebook.report.words import cautions, interval, share
 from gpu_casebook.text import plain
 from gpu_casebook.words import date, utc

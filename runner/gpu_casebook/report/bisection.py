@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from packaging.version import Version
 
 from gpu_casebook.records.bisection import Bisection, Call, Step
-from gpu_casebook.report.engine import render
+from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import interval
 
 
 def page(found: Bisection) -> str:
     """The page of a bisection, finished or under way."""
-    return render("bisect.md.j2", found=found, asked=found.question, steps=found.steps, sureness=sureness(found))
+    return render_template("bisect.md.j2", found=found, sureness=sureness(found))
 
 
 def sureness(found: Bisection) -> list[str]:

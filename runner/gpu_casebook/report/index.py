@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gpu_casebook.evidence import Evidence, Rate, Variant, Verdict
 from gpu_casebook.records.watched import Change, Sighting, State, Watched
-from gpu_casebook.report.engine import render
-from gpu_casebook.report.escape import Markdown, prose
+from gpu_casebook.report.markdown import Markdown, prose, render_template
 from gpu_casebook.report.words import newest_hardware_first, page_name
 from gpu_casebook.words import utc
 
@@ -38,7 +37,7 @@ def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
     ids = sorted({run.case.id for run in runs})
     ordered = [run for case in ids for run in newest_hardware_first([run for run in runs if run.case.id == case])]
     count = Counter(run.verdict for run in runs)
-    return render(
+    return render_template(
         "index.md.j2",
         rows=[_row(run) for run in ordered],
         cases=len(ids),

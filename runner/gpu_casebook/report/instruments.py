@@ -9,7 +9,7 @@ from gpu_casebook.evidence import Evidence, LaunchBlockingProbe, SanitizerProbe,
 from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.launch_blocking import Effect, effect
 from gpu_casebook.reading.findings import Finding, Kind, sentence
-from gpu_casebook.report.escape import Markdown, code, prose
+from gpu_casebook.report.markdown import Markdown, code, prose
 from gpu_casebook.text import tail
 
 FINDINGS_SHOWN = 5

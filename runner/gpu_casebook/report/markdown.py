@@ -1,93 +1,114 @@
-"""reports/<case>.md: everything that was run of one case, on one page. Evidence in, text out."""
+"""Markdown: text of any origin escaped so that GitHub shows it and nothing else, and the templates of pages.
+
+What a trial prints ends up in pages and is pasted into issues: it must not close a fence, break a table, become HTML,
+call a person by @name or link an issue by #number. Everything here returns `Markdown`; templates pass any other
+string through `prose`, so that forgetting to escape is not possible.
+"""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
-from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_path
-from gpu_casebook.report.engine import render
-from gpu_casebook.report.escape import Markdown, code, link, prose
-from gpu_casebook.report.instruments import Instruments, instruments
-from gpu_casebook.report.sighting import Sighting, sighting
-from gpu_casebook.report.words import cautions, newest_hardware_first
-from gpu_casebook.words import utc
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-DIFF_LIMIT = 20_000
-PROVENANCE = {
-    "distilled": "distilled: minimal code with the same defect, written for this corpus",
-    "release": "release: the real package, in its buggy and in its fixed version",
-}
+from gpu_casebook.report.words import gpu, interval, packages, share
+from gpu_casebook.text import one_line, plain
+from gpu_casebook.words import date, instant, seconds, size, spread
 
+LINE_LIMIT = 400
 
-@dataclass(frozen=True)
-class Section:
-    """One run: what was seen of each variant, what to know about the worth of it, and where its evidence lies."""
+_SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\s)#(?=#*$)")
+_AT_START = re.compile(r"^(?:(?=[>#+=-])|(\d+)(?=[.)](?:\s|$)))")
+_CALL = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=\bGH-)(?=\d)|(?<=www)(?=\.)|(?<=:)(?=//)", re.IGNORECASE)
+"""Where a zero-width space keeps GitHub from making a mention, a reference or a link."""
 
-    run: Evidence
-    path: str
-    sightings: Sequence[Sighting]
-    cautions: Sequence[str]
-    instruments: Instruments
-    own_diff: str | None
-    """Where the scripts were others then."""
+_NAME = re.compile(r"(?<!`)`([A-Za-z0-9_.]+)`(?!`)")
+
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9 ,;=/+()-]")
 
 
-def case_page(runs: Sequence[Evidence]) -> str:
-    """The page of the case that all of these runs are of. Raises ValueError if there are none, or of several cases."""
-    ids = {run.case.id for run in runs}
-    if len(ids) != 1:
-        raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
-    ordered = newest_hardware_first(list(runs))
-    lead = ordered[0]
-    case = max(ordered, key=lambda run: utc(run.started)).case
-    return render(
-        "case.md.j2",
-        lead=lead,
-        case=case,
-        provenance=PROVENANCE.get(case.provenance, case.provenance),
-        upstream=_upstream(case.upstream),
-        diff=_bounded(case.fix_diff),
-        sections=[_section(run, case.fix_diff) for run in ordered],
+class Markdown(str):
+    """Markdown already: `prose` leaves it alone."""
+
+    __slots__ = ()
+
+
+def prose(text: str, limit: int = LINE_LIMIT) -> Markdown:
+    """One line of running text, good in a table's cell too."""
+    if isinstance(text, Markdown):
+        return text
+    line = _SPECIAL.sub(r"\\\g<0>", one_line(text, limit))
+    line = _AT_START.sub(lambda match: f"{match[0]}\\", line)
+    return Markdown(_CALL.sub("&#8203;", line))
+
+
+def with_names(text: str) -> Markdown:
+    """`prose`, in which names between backticks are code: for what the runner itself says of functions."""
+    parts = _NAME.split(text)
+    return Markdown("".join(code(part) if at % 2 else _piece(part) for at, part in enumerate(parts)))
+
+
+def _piece(text: str) -> Markdown:
+    """`prose` is for whole lines: the space at the ends of a piece stays."""
+    before, after = text[:1] == " ", len(text) > 1 and text[-1:] == " "
+    return Markdown(f"{' ' * before}{prose(text)}{' ' * after}")
+
+
+def code(text: str, limit: int = LINE_LIMIT) -> Markdown:
+    """One line of code, good in a table's cell too."""
+    line = one_line(text, limit)
+    if not line:
+        return Markdown("")
+    if "`" in line or "|" in line:  # a backslash before a pipe means one thing in a cell and another outside
+        return Markdown(f"<code>{_NOT_PLAIN.sub(_reference, line)}</code>")
+    return Markdown(f"`{line}`")
+
+
+def _reference(character: re.Match[str]) -> str:
+    unlinked = "&#8203;" if character[0] == "@" else ""  # what looks like an address becomes a link even so
+    return f"&#{ord(character[0])};{unlinked}"
+
+
+def codes(texts: Iterable[str]) -> Markdown:
+    return Markdown(", ".join(map(code, texts)))
+
+
+def listed(texts: Iterable[str]) -> Markdown:
+    return Markdown("; ".join(map(prose, texts)))
+
+
+def fence(text: str, language: str = "text") -> Markdown:
+    """A block of literal lines: its fence is longer than any run of backticks inside."""
+    body = plain(text).strip("\n")
+    longest = max(map(len, re.findall(r"`+", body)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return Markdown(f"{ticks}{language}\n{body}\n{ticks}")
+
+
+def link(text: str, url: str) -> Markdown:
+    """A link to a web page; only the text where the address is no web page's."""
+    if not re.fullmatch(r"https?://[^\s<>()`\\]+", url):
+        return prose(text)
+    return Markdown(f"[{prose(text)}]({url.replace('|', '%7C')})")
+
+
+def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> str:
+    """Render one of the package's templates/."""
+    return _environment(package).get_template(template).render(**values)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader(package),
+        autoescape=False,  # noqa: S701  these are Markdown pages; `finalize` escapes for them
+        finalize=lambda value: prose(value) if isinstance(value, str) else str(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
     )
-
-
-def _section(run: Evidence, fix_diff: str) -> Section:
-    return Section(
-        run=run,
-        path=evidence_path(Path("reports"), run).as_posix(),
-        sightings=[sighting(run, variant) for variant in Variant],
-        cautions=cautions(run.environment),
-        instruments=instruments(run),
-        own_diff=_bounded(run.case.fix_diff) if run.case.fix_diff != fix_diff else None,
-    )
-
-
-def _bounded(diff: str) -> str:
-    if len(diff) <= DIFF_LIMIT:
-        return diff
-    kept = diff[:DIFF_LIMIT].rpartition("\n")[0]
-    return f"{kept}\n[... {diff.count(chr(10), len(kept))} more lines ...]"
-
-
-def _upstream(upstream: UpstreamFacts) -> Markdown:
-    home = f"https://github.com/{upstream.project}"
-    on_github = (upstream.issue or "").startswith(f"{home}/")
-    parts = [link(upstream.project, home) if on_github else prose(upstream.project)]
-    if upstream.issue:
-        parts.append(link("issue", upstream.issue))
-    for word, revision in (("introduced in", upstream.introduced), ("fixed in", upstream.fixed)):
-        if revision:
-            parts.append(Markdown(f"{word} {_revision(revision, home if on_github else None)}"))
-    if upstream.status == "open":
-        parts.append(Markdown("not fixed upstream yet"))
-    told = Markdown(", ".join(parts))
-    others = [link(url.removeprefix("https://"), url) for url in upstream.links if f"({url})" not in told]
-    return Markdown(", ".join([told, *others]))
-
-
-def _revision(revision: str, home: str | None) -> Markdown:
-    """A commit by its first 12 digits, linked where it is known to be on GitHub; anything else as it stands."""
-    if not re.fullmatch("[0-9a-f]{40}", revision):
-        return code(revision)
-    return Markdown(f"[`{revision[:12]}`]({home}/commit/{revision})") if home else code(revision[:12])
+    filters = [seconds, size, share, interval, spread, date, instant, packages, gpu, code, codes, fence, listed]
+    environment.filters |= {each.__name__: each for each in filters}
+    return environment

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.evidence import Evidence, evidence_files, evidence_path, load
 from gpu_casebook.files import write_whole
-from gpu_casebook.records.bisection import finished
 from gpu_casebook.records.watched import all_watched
+from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.index import index
-from gpu_casebook.report.markdown import case_page
 from gpu_casebook.report.words import page_name
 
 INDEX = "README.md"
@@ -28,26 +27,15 @@ def publish(reports: Path, run: Evidence) -> Path:
     return page
 
 
-def render_all(reports: Path) -> list[Path]:
-    """Write every page and the index again from the evidence, with nothing run.
-
-    Raises CasebookError where evidence can't be read; then no page is written.
-    """
-    from gpu_casebook.report.bisection import page  # noqa: PLC0415 which this package's templates render
-
-    pages = {path.with_suffix(".md"): page(found) for path, found in finished(reports).items()}
-    rendered = render(reports, None)
-    return [*(write_whole(path, text) for path, text in pages.items()), *rendered]
-
-
 def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
-    """Write the pages of these cases, of all where that is None, and the index last. Raises as `render_all`.
+    """Write the pages of these cases, or of all where that is None, then the index. Return the files written.
 
-    One process at a time does that, and it holds one case's evidence at a time.
+    One process at a time does so, and it holds one case's evidence at a time. Raises CasebookError where evidence can't
+    be read; then no page is written.
     """
     with _alone(reports):
         rows, paths = list[Evidence](), defaultdict[str, list[Path]](list)
-        for path in sorted(reports.glob("evidence/*/[!.]*.json")):
+        for path in evidence_files(reports):
             rows.append(_without_trials(load(path)))
             paths[rows[-1].case.id].append(path)
         wanted = [case for case in sorted(paths) if cases is None or case in cases]

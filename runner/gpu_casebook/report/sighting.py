@@ -9,9 +9,9 @@ from typing import NamedTuple
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
 from gpu_casebook.judging.description import digests, ending, spread, telling_line
 from gpu_casebook.reading.sanitizer import EXECUTABLE
-from gpu_casebook.report.escape import Markdown, code, prose, with_names
+from gpu_casebook.reading.stacks import who
 from gpu_casebook.report.instruments import seen_in
-from gpu_casebook.report.standing import Stand, stands
+from gpu_casebook.report.markdown import Markdown, code, prose, with_names
 from gpu_casebook.report.words import interval, share
 from gpu_casebook.text import tail
 
@@ -19,6 +19,16 @@ FIGURES_SHOWN = 20
 TAIL_LINES = 30
 TAIL_WIDTH = 240
 NOTHING = Markdown("-")
+PROCESSES_SHOWN = 16
+STACK_LINES = 60
+STACK_WIDTH = 200
+_STACK_SOURCES = {
+    "py-spy native": "seen by py-spy, with the frames of C and C++",
+    "py-spy": "seen by py-spy",
+    "faulthandler": "told by Python's faulthandler",
+    "kernel": "told by the kernel",
+}
+"""The most telling one first."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +41,28 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """One variant in one run. `sample` is the trial whose output is shown, `stdout` and `stderr` its last lines.
+class Stack:
+    """Where one process of a trial stood before it was ended."""
 
-    `stands` are where the sample's processes stood, if anybody looked.
-    """
+    process: str
+    command: str
+    source: str  # what looked at it
+    text: str  # the innermost frames of its threads
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One variant in one run."""
 
     variant: Variant
     rate: Rate
+    counts: str  # what the k of the rate are
     rows: Sequence[Row]
     durations: Sequence[float]
-    sample: Trial | None
-    stdout: str
+    sample: Trial | None  # the trial whose output is shown
+    stdout: str  # its last lines
     stderr: str
-    stands: Sequence[Stand] = ()
-    counts: str = "as declared"
-    """What the k of the rate are."""
+    stacks: Sequence[Stack]
 
     @property
     def headline(self) -> str:
@@ -68,8 +84,25 @@ def sighting(run: Evidence, variant: Variant) -> Sighting:
         sample=sample,
         stdout=tail(sample.stdout, TAIL_LINES, TAIL_WIDTH) if sample else "",
         stderr=tail(sample.stderr, TAIL_LINES, TAIL_WIDTH) if sample else "",
-        stands=stands(sample),
+        stacks=stacks(sample),
     )
+
+
+def stacks(trial: Trial | None) -> list[Stack]:
+    """One for each process, from the source that says most; the trial's first process first."""
+    telling = list(_STACK_SOURCES)
+    found = sorted(trial.observation.stacks if trial else (), key=lambda stack: telling.index(stack.source))
+    best = {stack.number: stack for stack in reversed(found)}
+    shown = [best[number] for number in sorted(best)[:PROCESSES_SHOWN]]
+    return [Stack(who(each), each.command, _STACK_SOURCES[each.source], _innermost(each.text)) for each in shown]
+
+
+def _innermost(text: str) -> str:
+    """The first lines: the innermost frames come first."""
+    lines = text.splitlines()
+    left_out = len(lines) - STACK_LINES
+    shown = tail("\n".join(lines[:STACK_LINES]), STACK_LINES, STACK_WIDTH)
+    return f"{shown}\n[... {left_out} lines below ...]" if left_out > 0 else shown
 
 
 def _sample(trials: Sequence[Trial]) -> Trial | None:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant, load, slug
+from gpu_casebook.evidence import Variant, evidence_files, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.records.bisection import bisections
 from gpu_casebook.records.watched import Change, Sighting, State, changed, known, watched_path
@@ -133,8 +133,8 @@ class _Watcher:
 
     def _measured(self) -> float | None:
         """The lower end of the rate's interval in the newest evidence that has the failure."""
-        paths = self.reports.glob(f"evidence/{slug(self.case.id)}/{slug(self.environment)}.*.json")
-        runs = [run for run in map(load, sorted(paths)) if Variant.REPRO in run.rates and run.rates[Variant.REPRO].k]
+        paths = evidence_files(self.reports, self.case.id, self.environment)
+        runs = [run for run in map(load, paths) if Variant.REPRO in run.rates and run.rates[Variant.REPRO].k]
         newest = max(runs, key=lambda run: utc(run.started), default=None)
         return newest.rates[Variant.REPRO].low if newest else None
 

@@ -14,7 +14,7 @@ from gpu_casebook.corpus.report.model import Summary
 from gpu_casebook.corpus.report.summary import summarise
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.files import write_whole
-from gpu_casebook.report.escape import Markdown
+from gpu_casebook.report.markdown import Markdown
 
 PAGE, SUMMARY, JUNIT = "README.md", "summary.json", "junit.xml"
 DURATIONS, RATES = "durations.svg", "rates.svg"

@@ -8,8 +8,7 @@ from typing import Any
 from gpu_casebook.corpus.model import End
 from gpu_casebook.corpus.report.model import Change, Line, Shift, Standing, Summary, Tally
 from gpu_casebook.evidence import Grade, Rate, Variant
-from gpu_casebook.report.engine import render
-from gpu_casebook.report.escape import Markdown, code, prose
+from gpu_casebook.report.markdown import Markdown, code, prose, render_template
 from gpu_casebook.report.words import page_name, share
 from gpu_casebook.words import seconds
 
@@ -56,17 +55,17 @@ class Changed:
 def page(summary: Summary, pictures: Sequence[Picture] = (), no_pictures: str = "") -> str:
     """The run's page, README.md in its directory; `no_pictures` says why there are none."""
     shown = [Markdown(f"![{prose(each.title)}]({each.file})") for each in pictures]
-    return render("corpus/page.md.j2", pictures=shown, no_pictures=no_pictures, **_parts(summary, _linked))
+    return _render("page.md.j2", pictures=shown, no_pictures=no_pictures, **_parts(summary, _linked))
 
 
 def job_summary(summary: Summary, limit: int = JOB_SUMMARY_BYTES) -> str:
     """What a CI job shows when it is done: the page without what lies beside it, at most `limit` bytes."""
-    return _bounded("corpus/job.md.j2", limit, _parts(summary, _bare))
+    return _bounded("job.md.j2", limit, _parts(summary, _bare))
 
 
 def comment(summary: Summary, limit: int = COMMENT_BYTES) -> str:
     """What a pull request gets as a comment, at most `limit` bytes: what asks for attention, then all cases."""
-    return _bounded("corpus/comment.md.j2", limit, _parts(summary, _bare))
+    return _bounded("comment.md.j2", limit, _parts(summary, _bare))
 
 
 def _parts(summary: Summary, named: Callable[[Line], Markdown]) -> dict[str, Any]:
@@ -104,11 +103,15 @@ def headline(tally: Tally) -> Markdown:
     return Markdown(f"{text}. Without a verdict: {', '.join(apart)}." if apart else f"{text}.")
 
 
+def _render(template: str, **values: Any) -> str:
+    return render_template(template, package="gpu_casebook.corpus.report", **values)
+
+
 def _bounded(template: str, limit: int, parts: dict[str, Any]) -> str:
     """With as many rows of each table as there is room for."""
 
     def rendered(rows: int | None) -> str:
-        return render(template, **parts | {"limit": rows})
+        return _render(template, **parts | {"limit": rows})
 
     whole = rendered(None)
     if _bytes(whole) <= limit:

@@ -1,7 +1,8 @@
-"""The first line of a report: for a GPU fault, what happened, in which kernel, and where it showed. Pure.
+"""The first line of a report, and what the terminal shows of a run. Pure.
 
-Composed of the verdict's own headline, in whose place for "how it fails" the fault is told, of what compute-sanitizer
-found, and of the line that the error surfaced at.
+For a GPU fault the headline says what happened, in which kernel, and where it showed: this replaces the "how it fails"
+part of the verdict's own headline. Phrases for CUDA errors are here; those for what compute-sanitizer found are in
+`gpu_casebook.reading.findings`, those for how a trial ended in `gpu_casebook.judging`.
 """
 
 import re
@@ -11,12 +12,15 @@ from gpu_casebook.evidence import Evidence, LaunchBlockingProbe, Observation, Sa
 from gpu_casebook.judging.launch_blocking import Effect, effect, failing, surfaced
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, Tool, alike, brief, telling
-from gpu_casebook.report.escape import Markdown, code, with_names
+from gpu_casebook.report.markdown import Markdown, code, with_names
+from gpu_casebook.report.words import cautions
 from gpu_casebook.text import one_line
 
 _HEADLINE = re.compile(r"(?P<rate>Reproduces in [^:]+): (?P<how>.*); (?P<fix>[^;]*\.)")
 _SILENT = ("exit status 0", "ran to its end")
 _SHORT = 100
+LINE_LIMIT = 400
+DRIFT_SHOWN = 5
 _WORDS = {
     "cudaErrorIllegalAddress": "illegal memory access",
     "cudaErrorMisalignedAddress": "misaligned address",
@@ -53,6 +57,16 @@ def plain(spans: Sequence[Span]) -> str:
 
 def markdown(spans: Sequence[Span]) -> Markdown:
     return Markdown("".join(code(span) if isinstance(span, Code) else with_names(span) for span in spans))
+
+
+def summary(run: Evidence) -> list[str]:
+    """What the terminal shows at the end: the verdict and its headline, other reasons, and what lowers the worth."""
+    first = f"{run.verdict}: {run.case.id}, environment {run.environment.name} on {run.device}"
+    drift = [f"drift: {line}" for line in run.environment.drift[:DRIFT_SHOWN]]
+    if len(run.environment.drift) > DRIFT_SHOWN:
+        drift.append(f"drift: {len(run.environment.drift) - DRIFT_SHOWN} more, which the report lists")
+    details = [plain(headline(run)), *run.reasons[1:], *cautions(run.environment), *drift]
+    return [one_line(first, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]
 
 
 def _fault(run: Evidence, how: str) -> Iterator[Span]:

@@ -22,12 +22,12 @@ from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import report
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.reading.findings import Tool
-from gpu_casebook.report.markdown import case_page
-from gpu_casebook.report.sentence import headline, markdown, plain
-from gpu_casebook.report.summary import summary
+from gpu_casebook.report.case_page import case_page
+from gpu_casebook.report.headline import headline, markdown, plain, summary
 from gpu_casebook.trial import TrialResult
 from tests.judging.test_launch_blocking import recorded
-from tests.report.example import evidence
+from tests.report.example import evidence, simulated
+from tests.report.hostile import hostile
 
 PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=1.0, exit_status=0)
 HOLDS = "; the fix holds in 3 of 3."
@@ -324,3 +324,33 @@ class TestPages:
         seen = SanitizerProbe(report=report(own, Tool.MEMCHECK, None, None))
         page = case_page([run(recorded("torch_raw_kernel.bare"), probes=[seen])])
         assert "block (0,0,0)); launched in launch_the_faulty_kernel at repro.py:18\n" in page
+
+
+# --- what the terminal shows
+
+
+def test_the_verdict_comes_first_and_then_why() -> None:
+    first, second, *rest = summary(evidence())
+    assert first == "confirmed: rwkv6-backward, environment upstream on NVIDIA H200"
+    assert second.startswith("  Reproduces in 3 of 3 runs: triton.compiler.errors.CompilationError: ")
+    assert second.endswith("; the fix holds in 3 of 3.")
+    assert rest == []
+
+
+def test_what_lowers_the_worth_is_told() -> None:
+    lines = summary(simulated())
+    assert lines[2].startswith("  simulated: not on the device")
+    assert lines[3].startswith("  drifted: ")
+    assert lines[4:] == ["  drift: python 3.11.2, not 3.12", "  drift: numpy 1.26.4, not 1.26.3"]
+
+
+def test_much_drift_is_left_to_the_report() -> None:
+    environment = simulated().environment.model_copy(update={"drift": [f"package-{n}" for n in range(7)]})
+    lines = summary(simulated(environment=environment))
+    assert lines[-2:] == ["  drift: package-4", "  drift: 2 more, which the report lists"]
+
+
+def test_nothing_in_it_moves_the_cursor() -> None:
+    for line in summary(hostile()):
+        assert line.isprintable(), line
+        assert len(line) <= 402
