@@ -261,7 +261,7 @@ def disk() -> None:
     """
     from gpu_casebook.daemon.client import connect
     from gpu_casebook.errors import EngineError
-    from gpu_casebook.images import shares
+    from gpu_casebook.images import usage as shares
     from gpu_casebook.run.plan import recipes
     from gpu_casebook.words import size
 
@@ -269,7 +269,7 @@ def disk() -> None:
         client = connect()
     except EngineError as error:
         return row("disk", f"not measured: {error}")
-    found, _ = shares.look(client, ROOT, {case.id: recipes(case) for case in every_case()})
+    found, _ = shares.layers(client, ROOT, {case.id: recipes(case) for case in every_case()})
     there = {case: chains for case, chains in found.items() if chains}
     before = 0
     for number in range(1, len(there) + 1):

@@ -16,19 +16,9 @@ from gpu_casebook.daemon.client import DockerClient
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin, read_pin
-from gpu_casebook.images.build import (
-    Stage,
-    absent,
-    build_all,
-    ensure,
-    normalised,
-    peak_bytes,
-    plan,
-    progress,
-    reference,
-    remove_unused,
-    usage,
-)
+from gpu_casebook.images.build import absent, build_all, ensure, peak_bytes, progress, reference
+from gpu_casebook.images.stages import Stage, normalised, plan
+from gpu_casebook.images.usage import remove_unused, usage
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.settings import BuildSettings
 from gpu_casebook.trial import Recipe
@@ -424,7 +414,7 @@ def test_of_a_builds_output_what_shows_progress_is_told(line: str, shown: str | 
 def test_a_disk_that_is_too_full_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = building(monkeypatch, [])
     monkeypatch.setattr(images, "_free_bytes", lambda *_: 7 * 2**30)
-    with pytest.raises(MachineError, match=r"has 7\.00 GiB free, and building on cpu takes up to 7\.59 GiB") as caught:
+    with pytest.raises(MachineError, match=r"has 7\.52 GB free, and building on cpu takes up to 8\.15 GB") as caught:
         ensure(builder.fake.client, ROOT, RECIPE, silent)
     assert "\n" not in str(caught.value)
     assert builder.tags == []
@@ -473,7 +463,7 @@ def test_only_what_no_case_uses_is_removed() -> None:
     gone = [plan(ROOT, each, OTHER).reference for each in (OLD, CUDA)]
     tools = next(stage.reference for stage in plan(ROOT, CUDA, OTHER).chain() if stage.part == "tools")
     assert fake.removed == lines == [*sorted(gone), tools]
-    assert told == ["3.00 GiB freed"]
+    assert told == ["3.22 GB freed"]
     assert fake.pruned == [{"dangling": True, "label": ["casebook.part"]}]
 
 

@@ -24,7 +24,9 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases
 from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import Base, Pin, obtain
-from gpu_casebook.images.build import ensure, plan, usage
+from gpu_casebook.images.build import ensure
+from gpu_casebook.images.stages import plan
+from gpu_casebook.images.usage import usage
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.trial import Recipe
 

@@ -10,7 +10,8 @@ import pytest
 
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.errors import EngineError, UsageError
-from gpu_casebook.images import build, override
+from gpu_casebook.images import override
+from gpu_casebook.images.usage import usage
 from gpu_casebook.trial import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +93,7 @@ def test_the_same_wheel_again_builds_nothing_and_another_is_another_image(
 
 @pytest.mark.docker
 def test_it_is_known_as_ours_and_used_by_no_case(client: DockerClient, image: str) -> None:
-    (use,) = [use for use in build.usage(client, ROOT, {"a-case": [EMPTY]}) if use.name == image]
+    (use,) = [use for use in usage(client, ROOT, {"a-case": [EMPTY]}) if use.name == image]
     assert (use.part, use.cases) == ("override", ())
 
 

@@ -13,8 +13,7 @@ _NAMED = 3
 """Cases that a line names."""
 
 if TYPE_CHECKING:
-    from gpu_casebook.images.build import ImageUse
-    from gpu_casebook.images.shares import Found
+    from gpu_casebook.images.usage import Found, ImageUse
 
 
 @app.command()
@@ -46,22 +45,20 @@ def images(
     from gpu_casebook.console import Console
     from gpu_casebook.daemon.client import connect
     from gpu_casebook.images import build as builder
-    from gpu_casebook.images import shares
+    from gpu_casebook.images import usage as uses
     from gpu_casebook.run.plan import recipes
 
     top, out, client = root(), Console(sys.stdout), connect()
     if remove_unused:
-        for line in builder.remove_unused(
-            client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say
-        ):
+        for line in uses.remove_unused(client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say):
             out.say(f"removed {line}")
     elif not usage:
         for each in chosen_cases(cases):
             with out.step(f"images of {each.id}") as note:
                 builder.build_all(client, top, recipes(each), note)
     wanted = {each.id: recipes(each) for each in chosen_cases(None)}
-    _show_usage(builder.usage(client, top, wanted), out.say)
-    _show_shares(*shares.look(client, top, wanted), out.say)
+    _show_usage(uses.usage(client, top, wanted), out.say)
+    _show_shares(*uses.layers(client, top, wanted), out.say)
 
 
 @app.command(name="refresh-bases")
@@ -85,7 +82,7 @@ def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
 
 def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
     from gpu_casebook.images import wheels
-    from gpu_casebook.images.shares import disk, shares
+    from gpu_casebook.images.usage import disk, shares
     from gpu_casebook.words import size
 
     width = max(map(len, found), default=0)

@@ -1,14 +1,6 @@
-"""Dockerfile + base + lock -> image, content-addressed.
+"""Build the image of a recipe, or find it: each stage that is not on the engine, in order."""
 
-An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
-disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), and
-`environment` (the locked packages). `installer` holds uv and takes part in builds only. The tag is a key over all that
-goes into a stage: where an image with that tag exists, there is nothing to do.
-"""
-
-import hashlib
 import io
-import json
 import re
 import tarfile
 import time
@@ -16,8 +8,6 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,128 +19,16 @@ from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageErro
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, wheels
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin
+from gpu_casebook.images.stages import Stage, plan
 from gpu_casebook.locking import sole
-from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, wheel_bytes
 from gpu_casebook.packages.settings import BuildSettings, collect
 from gpu_casebook.text import one_line, plain
 from gpu_casebook.trial import Note, Recipe
+from gpu_casebook.words import size
 
-Recipes = Mapping[str, Iterable[Recipe]]
-"""What the cases need: case id -> the recipes of its environments."""
-
-__all__ = [
-    "PYTHON",
-    "Absent",
-    "ImageUse",
-    "absent",
-    "build_all",
-    "ensure",
-    "peak_bytes",
-    "reference",
-    "refresh_bases",
-    "remove_unused",
-    "usage",
-]
-
-PYTHON = "3.11"
-"""Debian bookworm's, and so the only one the images have."""
-
-_COMMON = "common"
 _LAST_LINES = 20
 _ROOM_FOR_TOOLS = 2 * 2**30
-_ORDER = ("override", "environment", "tools", "installer", "system", "base")
-"""Parts, each before those that it stands on."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One Dockerfile with its context. `parents` maps its build arguments to what they name."""
-
-    part: str
-    image: str
-    dockerfile: str
-    files: Mapping[str, bytes]
-    parents: Mapping[str, "Stage | Base"]
-
-    @cached_property
-    def key(self) -> str:
-        """Equal keys, equal content."""
-        parts = {
-            "part": [self.part, self.image, self.dockerfile],
-            "files": {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()},
-            "parents": {name: parent.identity for name, parent in self.parents.items()},
-        }
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
-
-    @property
-    def identity(self) -> str:
-        return self.key
-
-    @property
-    def reference(self) -> str:
-        name = {"environment": self.image, "tools": f"{self.image}-tools"}.get(self.part, self.part)
-        return f"{LABEL}/{name}:{self.key}"
-
-    @property
-    def below(self) -> "Stage | Base":
-        """What it is built from; its other parents only lend it files."""
-        return next(iter(self.parents.values()))
-
-    @property
-    def base(self) -> Base:
-        """What all of it stands on."""
-        return self.below.base if isinstance(self.below, Stage) else self.below
-
-    def chain(self) -> Iterator["Stage"]:
-        """The stage itself and all that it is made with."""
-        yield self
-        for parent in self.parents.values():
-            if isinstance(parent, Stage):
-                yield from parent.chain()
-
-
-def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
-    """The stage that is the recipe's environment on `base`. Raises UsageError for an image or Python there is not."""
-    if recipe.image not in known_images(root):
-        raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(known_images(root))}")
-    if recipe.python != PYTHON:
-        raise UsageError(f"image {recipe.image}: Python {recipe.python} is not in it, only Debian's {PYTHON}")
-    system = _common(root, "system", {"BASE": base}, ())
-    installer = _common(root, "installer", {"SYSTEM": system}, ("uv.txt",))
-    tools = Stage(
-        part="tools",
-        image=recipe.image,
-        dockerfile=f"{recipe.image}/Dockerfile",
-        files=_files(root, recipe.image),
-        parents={"SYSTEM": system, "INSTALLER": installer},
-    )
-    environment = _common(root, "environment", {"IMAGE": tools, "INSTALLER": installer}, ())
-    return Stage(
-        part="environment",
-        image=recipe.image,
-        dockerfile=environment.dockerfile,
-        files={**environment.files, "lock.txt": normalised(recipe.lock).encode()},
-        parents=environment.parents,
-    )
-
-
-def _common(root: Path, part: str, parents: Mapping[str, Stage | Base], more: Sequence[str]) -> Stage:
-    paths = [f"{_COMMON}/{name}" for name in (f"{part}.Dockerfile", *more)]
-    files = {path: (root / "images" / path).read_bytes() for path in paths}
-    return Stage(part=part, image="", dockerfile=paths[0], files=files, parents=parents)
-
-
-def _files(root: Path, image: str) -> dict[str, bytes]:
-    top = root / "images"
-    return {str(path.relative_to(top)): path.read_bytes() for path in (top / image).rglob("*") if path.is_file()}
-
-
-def normalised(lock: str) -> str:
-    """One requirement with its hashes a line, without comments: what decides what is installed."""
-    joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)(^|\s)#.*$", "", lock))
-    lines = (" ".join(line.split()) for line in joined.splitlines())
-    return "".join(f"{line}\n" for line in sorted(lines) if line)
 
 
 def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> ImageFacts:
@@ -372,13 +250,9 @@ def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) ->
         note("free space on the engine's disk is unknown")
     elif free < needed:
         raise MachineError(
-            f"the engine's disk has {_gib(free)} free, and building on {recipe.image} takes up to {_gib(needed)}; "
+            f"the engine's disk has {size(free)} free, and building on {recipe.image} takes up to {size(needed)}; "
             "free some (the session `images` can remove those that no case uses)"
         )
-
-
-def _gib(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB"
 
 
 def _free_bytes(client: DockerClient, base: Base) -> int | None:
@@ -390,85 +264,3 @@ def _free_bytes(client: DockerClient, base: Base) -> int | None:
         )
         return int(output.split()[-1])
     return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageUse:
-    """One image of ours on the engine. Sizes in bytes; `shared_bytes` of them are in layers of other images too."""
-
-    name: str
-    part: str
-    size_bytes: int
-    shared_bytes: int
-    cases: tuple[str, ...]
-
-
-def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
-    """Every image of ours, with the cases that use it: environments first, then what they stand on, by name."""
-    with speaking("ask the engine what its disk holds"):
-        images = client.df()["Images"] or []
-    cases = _cases_by_tag(client, root, recipes)
-    uses = [
-        ImageUse(
-            name=tag,
-            part=_part(image),
-            size_bytes=image["Size"],
-            shared_bytes=max(image.get("SharedSize", 0), 0),
-            cases=tuple(sorted(cases.get(tag, ()))),
-        )
-        for image in images
-        for tag in image.get("RepoTags") or ()
-        if _part(image) in _ORDER and tag != "<none>:<none>"
-    ]
-    return sorted(uses, key=lambda use: (_ORDER.index(use.part), use.name))
-
-
-def _part(image: Mapping[str, Any]) -> str:
-    return str((image.get("Labels") or {}).get(f"{LABEL}.part", ""))
-
-
-def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[str, set[str]]:
-    """Tag -> cases, over the images that the cases would get now and all that these stand on."""
-    pin = bases.read_pin(root / "images")
-    there = ours(client)
-    tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
-    base = bases.available(client, pin)
-    found: dict[str, set[str]] = {}
-    for case, wanted in recipes.items():
-        for recipe in wanted:
-            stage = existing(root, recipe, pin, there) or (plan(root, recipe, base) if base else None)
-            used = [*(each.reference for each in stage.chain()), tags.get(stage.base.identity, "")] if stage else []
-            for tag in used:
-                found.setdefault(tag, set()).add(case)
-    return found
-
-
-def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
-    """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
-
-    An image that a container runs in stays. `note` is told of it, and of how much disk was freed.
-    """
-    with one_at_a_time(note):
-        before = _layer_bytes(client)
-        unused = [use.name for use in usage(client, root, recipes) if not use.cases]
-        removed = [name for name in unused if _removed(client, name, note)]
-        with speaking("remove what killed builds left"):
-            pruned = client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
-        note(f"{_gib(before - _layer_bytes(client))} freed")
-    return [*removed, *(["what killed builds left"] if pruned["ImagesDeleted"] else [])]
-
-
-def _removed(client: DockerClient, name: str, note: Note) -> bool:
-    try:
-        with speaking(f"remove {name}"):
-            client.api.remove_image(name)
-    except EngineError as error:
-        note(str(error))
-        return False
-    return True
-
-
-def _layer_bytes(client: DockerClient) -> int:
-    """All images together, what they share counted once."""
-    with speaking("ask the engine what its disk holds"):
-        return int(client.df()["LayersSize"])

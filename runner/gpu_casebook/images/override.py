@@ -10,7 +10,7 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, build
 from gpu_casebook.images.bases import Base
-from gpu_casebook.images.build import Stage
+from gpu_casebook.images.stages import Stage, plan
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.trial import Note, Recipe
 
@@ -28,7 +28,7 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, wheels: Sequence[Pa
     below = build.ensure(client, root, recipe, note)
     with build.one_at_a_time(note):
         base = _base(client, root, below)
-        environment = build.plan(root, recipe, base)
+        environment = plan(root, recipe, base)
         stage = Stage(
             part="override",
             image=recipe.image,

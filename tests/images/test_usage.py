@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, read_pin
-from gpu_casebook.images.build import Stage, normalised, plan
-from gpu_casebook.images.shares import CaseUse, Disk, Layers, disk, look, shares
+from gpu_casebook.images.stages import Stage, normalised, plan
+from gpu_casebook.images.usage import CaseUse, Disk, Layers, disk, layers, shares
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.run.plan import recipes
 from gpu_casebook.trial import Recipe
@@ -54,9 +54,9 @@ def engine(*wanted: Recipe, base: Base = BASE) -> FakeDocker:
 
 
 def test_of_each_stage_what_it_adds_to_the_one_below() -> None:
-    found, absent = look(engine(TORCH).client, ROOT, {"one": [TORCH, NUMPY], "two": [TORCH]})
+    found, absent = layers(engine(TORCH).client, ROOT, {"one": [TORCH, NUMPY], "two": [TORCH]})
     (chain,) = found["one"]
-    assert [layers.bytes for layers in chain] == [5000, 100, 400, 120]
+    assert [each.bytes for each in chain] == [5000, 100, 400, 120]
     assert chain[0].name == plan(ROOT, TORCH, BASE).reference
     assert chain[-1].name == BASE.reference
     assert found["two"] == found["one"]
@@ -64,20 +64,20 @@ def test_of_each_stage_what_it_adds_to_the_one_below() -> None:
 
 
 def test_images_of_two_kinds_share_what_is_below_their_tools() -> None:
-    found, absent = look(engine(TORCH, CUDA).client, ROOT, {"one": [TORCH], "two": [CUDA]})
+    found, absent = layers(engine(TORCH, CUDA).client, ROOT, {"one": [TORCH], "two": [CUDA]})
     assert [(use.own_bytes, use.shared_bytes) for use in shares(found, absent)] == [(5100, 520), (5100, 520)]
 
 
 def test_a_base_without_a_tag_counts_with_what_stands_on_it() -> None:
     pinned = read_pin(ROOT / "images").reference
     fake = engine(TORCH, base=Base(pinned, pinned))
-    found, _ = look(fake.client, ROOT, {"one": [TORCH]})
-    assert [layers.bytes for layers in found["one"][0]] == [5000, 100, 520]
+    found, _ = layers(fake.client, ROOT, {"one": [TORCH]})
+    assert [each.bytes for each in found["one"][0]] == [5000, 100, 520]
 
 
 def test_the_same_lock_twice_is_one_environment() -> None:
     again = Recipe(image="cpu", lock=f"# a comment\n{TORCH.lock}")
-    _, absent = look(engine().client, ROOT, {"one": [TORCH, again]})
+    _, absent = layers(engine().client, ROOT, {"one": [TORCH, again]})
     assert absent == {"one": 1}
 
 

@@ -1,0 +1,117 @@
+"""Dockerfile + base + lock -> stages with content keys. Pure but for reading images/.
+
+An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
+disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), and
+`environment` (the locked packages). `installer` holds uv and takes part in builds only. The tag is a key over all that
+goes into a stage: where an image with that tag exists, there is nothing to do.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gpu_casebook.daemon.client import LABEL
+from gpu_casebook.errors import UsageError
+from gpu_casebook.images.bases import Base
+from gpu_casebook.manifest.case import known_images
+from gpu_casebook.trial import Recipe
+
+PYTHON = "3.11"
+"""Debian bookworm's, and so the only one the images have."""
+
+
+_COMMON = "common"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One Dockerfile with its context. `parents` maps its build arguments to what they name."""
+
+    part: str
+    image: str
+    dockerfile: str
+    files: Mapping[str, bytes]
+    parents: Mapping[str, "Stage | Base"]
+
+    @cached_property
+    def key(self) -> str:
+        """Equal keys, equal content."""
+        parts = {
+            "part": [self.part, self.image, self.dockerfile],
+            "files": {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()},
+            "parents": {name: parent.identity for name, parent in self.parents.items()},
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:20]
+
+    @property
+    def identity(self) -> str:
+        return self.key
+
+    @property
+    def reference(self) -> str:
+        name = {"environment": self.image, "tools": f"{self.image}-tools"}.get(self.part, self.part)
+        return f"{LABEL}/{name}:{self.key}"
+
+    @property
+    def below(self) -> "Stage | Base":
+        """What it is built from; its other parents only lend it files."""
+        return next(iter(self.parents.values()))
+
+    @property
+    def base(self) -> Base:
+        """What all of it stands on."""
+        return self.below.base if isinstance(self.below, Stage) else self.below
+
+    def chain(self) -> Iterator["Stage"]:
+        """The stage itself and all that it is made with."""
+        yield self
+        for parent in self.parents.values():
+            if isinstance(parent, Stage):
+                yield from parent.chain()
+
+
+def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
+    """The stage that is the recipe's environment on `base`. Raises UsageError for an image or Python there is not."""
+    if recipe.image not in known_images(root):
+        raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(known_images(root))}")
+    if recipe.python != PYTHON:
+        raise UsageError(f"image {recipe.image}: Python {recipe.python} is not in it, only Debian's {PYTHON}")
+    system = _common(root, "system", {"BASE": base}, ())
+    installer = _common(root, "installer", {"SYSTEM": system}, ("uv.txt",))
+    tools = Stage(
+        part="tools",
+        image=recipe.image,
+        dockerfile=f"{recipe.image}/Dockerfile",
+        files=_files(root, recipe.image),
+        parents={"SYSTEM": system, "INSTALLER": installer},
+    )
+    environment = _common(root, "environment", {"IMAGE": tools, "INSTALLER": installer}, ())
+    return Stage(
+        part="environment",
+        image=recipe.image,
+        dockerfile=environment.dockerfile,
+        files={**environment.files, "lock.txt": normalised(recipe.lock).encode()},
+        parents=environment.parents,
+    )
+
+
+def _common(root: Path, part: str, parents: Mapping[str, Stage | Base], more: Sequence[str]) -> Stage:
+    paths = [f"{_COMMON}/{name}" for name in (f"{part}.Dockerfile", *more)]
+    files = {path: (root / "images" / path).read_bytes() for path in paths}
+    return Stage(part=part, image="", dockerfile=paths[0], files=files, parents=parents)
+
+
+def _files(root: Path, image: str) -> dict[str, bytes]:
+    top = root / "images"
+    return {str(path.relative_to(top)): path.read_bytes() for path in (top / image).rglob("*") if path.is_file()}
+
+
+def normalised(lock: str) -> str:
+    """One requirement with its hashes a line, without comments: what decides what is installed."""
+    joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)(^|\s)#.*$", "", lock))
+    lines = (" ".join(line.split()) for line in joined.splitlines())
+    return "".join(f"{line}\n" for line in sorted(lines) if line)
