@@ -27,6 +27,8 @@ Note = Callable[[str], None]
 """Takes one short line about what is being done right now (a build step, a download)."""
 
 
+PYTHON = "3.11"
+"""The minor version that the images have (Debian bookworm's), and that an environment has unless it says otherwise."""
 CASE_DIRECTORY = "/case"
 """What reports call the directory in which a trial finds its scripts, whichever engine ran it."""
 
@@ -46,7 +48,7 @@ class Recipe:
 
     image: str
     lock: str
-    python: str = "3.11"
+    python: str = PYTHON
     use_image: str | None = None
 
 

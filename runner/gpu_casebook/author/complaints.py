@@ -9,12 +9,11 @@ from urllib.parse import urlsplit
 from gpu_casebook.author.draft import without_header
 from gpu_casebook.author.finding import Finding, note, warning
 from gpu_casebook.evidence import Grade, Variant
-from gpu_casebook.manifest.model import Expectation, Manifest
+from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest
 from gpu_casebook.redact import redact
 
 MAX_LINES = 120
 MAX_TITLE = 110
-LEAST_TRIALS = 3
 _TELLING = 10
 """Characters that a message must have apart from what is left open, or it fits too much."""
 
@@ -190,10 +189,8 @@ def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Itera
         yield warning(path, line.get("upstream.status", 1), "by which version or commit? Add fixed:", "upstream.fixed")
     for variant, spec in ((Variant.REPRO, manifest.repro), (Variant.FIXED, manifest.fixed)):
         yield from _of_expectation(spec.expect, variant, path, line.get(f"{variant}.expect", line.get(variant, 1)))
-    if manifest.trials < LEAST_TRIALS and manifest.repro.expect.rate is None:
-        yield note(
-            path, line.get("trials", 1), f"{manifest.trials} of each say little; {LEAST_TRIALS} are usual", "trials"
-        )
+    if manifest.trials < TRIALS and manifest.repro.expect.rate is None:
+        yield note(path, line.get("trials", 1), f"{manifest.trials} of each say little; {TRIALS} are usual", "trials")
     if all(spec.gpus and spec.grade is Grade.HARDWARE for spec in manifest.environments.values()):
         what = (
             "all need a GPU: could a part be shown without one (compiled only, interpreted, a model of the arithmetic)?"

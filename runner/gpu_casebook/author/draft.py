@@ -12,6 +12,7 @@ from gpu_casebook.author.link import Report
 from gpu_casebook.author.propose import Proposal
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.model import Failure
+from gpu_casebook.trial import PYTHON
 
 SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
 SECTIONS: Mapping[str, str] = {
@@ -43,7 +44,7 @@ class Draft:
     script: str
     image: str = "cpu"
     gpus: int = 0
-    python: str = "3.11"
+    python: str = PYTHON
     pins: Sequence[str] = ()
     unknown: Sequence[str] = ()
     own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)

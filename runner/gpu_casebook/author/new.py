@@ -23,6 +23,7 @@ from gpu_casebook.manifest.case import known_images
 from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
 from gpu_casebook.packages.lock import same_version, script_header
 from gpu_casebook.packages.resolve import lock_text
+from gpu_casebook.trial import PYTHON
 
 if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
@@ -32,7 +33,6 @@ Say = Callable[[str], None]
 
 LONGEST_ID = 80
 LEAST_TIMEOUT_S = 120.0
-PYTHON = "3.11"
 """What the images have."""
 _NOTHING = Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
 _CUDA_13_FROM = Version("2.11")

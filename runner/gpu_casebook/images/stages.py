@@ -18,11 +18,7 @@ from gpu_casebook.daemon.client import LABEL
 from gpu_casebook.errors import UsageError
 from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
-from gpu_casebook.trial import Recipe
-
-PYTHON = "3.11"
-"""Debian bookworm's, and so the only one the images have."""
-
+from gpu_casebook.trial import PYTHON, Recipe
 
 _COMMON = "common"
 

@@ -19,6 +19,7 @@ from pydantic import (
     AnyUrl,
     BaseModel,
     BeforeValidator,
+    ByteSize,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -33,6 +34,7 @@ from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import Kind, Tool
+from gpu_casebook.trial import PYTHON
 
 NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
@@ -57,10 +59,11 @@ PATTERN_WORDS = {
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|h|m|s))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
-_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
+
+TRIALS = 3
+"""Of each variant, where a manifest does not say."""
 
 
 class Failure(StrEnum):
@@ -98,9 +101,8 @@ def _seconds(value: Any) -> float:
 
 
 def _bytes(value: Any) -> int:
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if match:
-        return int(float(match[1]) * _BYTES[match[2]])
+    if isinstance(value, str) and _SIZE.fullmatch(value):
+        value = int(TypeAdapter(ByteSize).validate_python(value))
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{value!r} is no amount of memory; write '16GiB', '512MiB' or a number of bytes")  # noqa: TRY004
     return value
@@ -400,7 +402,7 @@ class EnvironmentSpec(Model):
         description="Packages both variants need, each pinned: torch==2.11.0. The lock is made from them."
     )
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(
-        "3.11", description="Python's minor version, in quotes: '3.11'."
+        PYTHON, description="Python's minor version, in quotes: '3.11'."
     )
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
     share_gpu: bool = Field(
@@ -463,7 +465,7 @@ class Manifest(Model):
     fixed: VariantSpec = Field(description="fixed.py: the same with the fix; must prove that its check ran.")
     timeout: Seconds = Field(120.0, description="Time for one trial: '120s', '2m', '1h30m' or seconds.")
     trials: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="Trials of each variant; where a rate is measured, the most for repro."
+        TRIALS, description="Trials of each variant; where a rate is measured, the most for repro."
     )
     alpha: Annotated[float, Field(ge=0.01, le=0.2)] = Field(
         0.01,

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.document import Location
-from gpu_casebook.manifest.model import Expectation, Manifest, Seconds, pin
+from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest, Seconds, pin
 from gpu_casebook.reading.findings import Kind
 from gpu_casebook.statistics import trials_to_refute
 from gpu_casebook.trial import Watch
@@ -128,7 +128,7 @@ def _other_variant(location: Location, expectation: Expectation) -> Iterator[Bre
 
 
 def _too_few_trials(data: Mapping[str, Any], repro: _Written | None) -> Iterator[Breach]:
-    rate, trials = repro and repro.expectation.rate, data.get("trials", 3)
+    rate, trials = repro and repro.expectation.rate, data.get("trials", TRIALS)
     if repro and rate and isinstance(trials, int):
         needed = trials_to_refute(rate.parts[0][1])
         if trials < needed:
