@@ -4,7 +4,7 @@ import shutil
 import socket
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,150 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.errors import BuildError, EngineError
-from gpu_casebook.evidence import Attestation
+from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.case import load
 from gpu_casebook.packages import resolve
-from gpu_casebook.packages.lock import content_key, read_lock, script_header, wheel_bytes
-from gpu_casebook.packages.resolve import lock_text, write_locks
-from gpu_casebook.run.attestation import attestation, drift
+from gpu_casebook.packages.lock import read_lock, wheel_bytes
+from gpu_casebook.packages.resolve import lock_text, scratch_lock, write_locks
 from tests.conftest import IMAGES, MANIFEST, Checkout
-
-HASH = "--hash=sha256:" + "a" * 64
-LOCK = f"""\
-# Written by `nox -s lock`, not by hand.
-# requirements: numpy==1.26.4 triton==3.6.0
-# python: 3.11
-# platform: x86_64-manylinux_2_36
-# download-bytes: 206466645
-numpy==1.26.4 \\
-    {HASH} \\
-    --hash=sha256:{"b" * 64}
-Some_Thing[extra]==1.0 \\
-    {HASH}
-"""
-
-
-class TestReadLock:
-    def test_pins(self) -> None:
-        lock = read_lock(LOCK)
-        assert lock.pins == (("numpy", "1.26.4", True), ("some-thing", "1.0", True))
-        assert lock.basis["requirements"] == "numpy==1.26.4 triton==3.6.0"
-        assert lock.strange == ()
-
-    def test_a_pin_without_hash(self) -> None:
-        assert read_lock("numpy==1.26.4\n").pins == (("numpy", "1.26.4", False),)
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            "--index-url https://example.org/simple",
-            "a @ https://example.org/a-1-py3-none-any.whl",
-            "numpy>=1",
-            "numpy==1.0 ; python_version > '3'",
-            "-r other.txt",
-            "numpy==1.26.4 --hash=md5:00",
-        ],
-    )
-    def test_whatever_else_there_is_stands_out_with_its_line(self, line: str) -> None:
-        assert read_lock(f"{LOCK}{line}\n").strange == ((11, line),)
-
-    def test_wheel_bytes(self) -> None:
-        assert wheel_bytes(LOCK) == 206_466_645
-        assert wheel_bytes(LOCK.replace("206466645", "unknown")) is None
-        assert wheel_bytes("numpy==1.26.4\n") is None
-
-
-class TestContentKey:
-    def test_comments_and_order_do_not_count(self) -> None:
-        entries = LOCK[LOCK.index("numpy==1.26.4 \\") :]
-        first, second = entries[: entries.index("Some")], entries[entries.index("Some") :]
-        assert content_key(LOCK, "3.11") == content_key(f"# another\n{second}{first}", "3.11")
-
-    @pytest.mark.parametrize(("old", "new"), [("1.26.4 \\", "1.26.5 \\"), ("b" * 64, "c" * 64), ("[extra]", "")])
-    def test_content_counts(self, old: str, new: str) -> None:
-        assert old in LOCK
-        assert content_key(LOCK, "3.11") != content_key(LOCK.replace(old, new), "3.11")
-
-    def test_the_rest_counts(self) -> None:
-        keys = [content_key(LOCK, "3.11"), content_key(LOCK, "3.12"), content_key(LOCK, "3.11", "cuda12")]
-        assert len({*keys, content_key(LOCK, "3.11", "cuda13")}) == 4
-
-
-class TestScriptHeader:
-    def test_good(self) -> None:
-        lines = ["#!/usr/bin/python", "# /// script", "# dependencies = [", '#   "a==1",', "#", "# ]"]
-        text = "\n".join([*lines, '# requires-python = ">=3.11"', "# ///", "x", ""])
-        assert script_header(text) == (["a==1"], ">=3.11", 2)
-
-    def test_no_requires_python(self) -> None:
-        assert script_header("# /// script\n# dependencies = []\n# ///\n") == ([], None, 1)
-
-    @pytest.mark.parametrize("text", ["", "print(1)\n", "# /// script\n# open = 1\n", "# /// other\n# a = 1\n# ///\n"])
-    def test_none(self, text: str) -> None:
-        assert script_header(text) is None
-
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("# /// script\n# dependencies = [\n# ///\n", "has a header that is not TOML"),
-            ("# /// script\n# dependencies = 'a'\n# ///\n", "dependencies are no list of texts"),
-            ("# /// script\n# requires-python = 3.11\n# ///\n", "requires-python is no text"),
-            ("# /// script\n# a = 1\n# ///\n\n# /// script\n# a = 1\n# ///\n", "has two headers"),
-        ],
-    )
-    def test_broken(self, text: str, expected: str) -> None:
-        with pytest.raises(ValueError, match=expected):
-            script_header(text)
-
-
-TOLD = '{"python": "3.11.2", "platform": "Linux", "packages": {"NumPy": "1.26.4", "some.thing": "1"}}'
-
-
-class TestAttestation:
-    def test_among_other_output(self) -> None:
-        told = attestation(f"== banner ==\n{{not this\n{TOLD}\n\nbye\n")
-        assert told.packages["NumPy"] == "1.26.4"
-
-    @pytest.mark.parametrize(
-        ("stdout", "expected"),
-        [("", "it told nothing of itself"), ("hello\n", "told nothing"), ('{"python": 3}\n', "is broken: ")],
-    )
-    def test_broken(self, stdout: str, expected: str) -> None:
-        with pytest.raises(EngineError, match=expected):
-            attestation(stdout)
-
-
-class TestDrift:
-    def drift(self, python: str = "3.11.2", **packages: str) -> list[str]:
-        return drift(LOCK, "3.11", Attestation(python=python, platform="Linux", packages=packages))
-
-    def test_exact(self) -> None:
-        assert drift(LOCK, "3.11", attestation(TOLD)) == []
-
-    def test_what_is_not_locked_does_not_matter(self) -> None:
-        assert self.drift(numpy="1.26.4", some_thing="1.0", pip="24.0") == []
-
-    def test_missing_and_other(self) -> None:
-        assert self.drift(numpy="1.26.3") == [
-            "numpy: 1.26.4 locked, 1.26.3 found",
-            "some-thing: 1.0 locked, none found",
-        ]
-
-    def test_a_local_build_is_listed_as_such(self) -> None:
-        assert self.drift(numpy="1.26.4+cu130", some_thing="1.0") == [
-            "numpy: 1.26.4 locked, 1.26.4+cu130 found, another build of it"
-        ]
-
-    def test_a_version_that_is_none(self) -> None:
-        assert self.drift(numpy="1.26.4", some_thing="from git") == ["some-thing: 1.0 locked, from git found"]
-
-    @pytest.mark.parametrize("python", ["3.12.1", "3.1.1", "3.110.0"])
-    def test_another_python(self, python: str) -> None:
-        assert self.drift(python, numpy="1.26.4", some_thing="1.0") == [f"Python: 3.11 declared, {python} found"]
-
-
-# Locking, against a package index of our own
+from tests.fakes import LOCK
 
 
 def wheel(directory: Path, name: str, version: str, *requires: str, content: str = "") -> Path:
@@ -257,7 +120,7 @@ class TestLockText:
         assert wheel_bytes(text) == size
 
     def test_no_requirements_need_no_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        point_uv_at(monkeypatch, unreachable(), tmp_path)
+        point_uv_at(monkeypatch, dead_index(), tmp_path)
         text = lock_text([], "3.11", ignore)
         assert read_lock(text) == ((), {"requirements": "", **DEFAULTS, "download-bytes": "0"}, ())
 
@@ -319,7 +182,7 @@ class TestLockText:
             resolve._only_from_the_index("app==1.0\n", [])
 
     def test_an_unreachable_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        point_uv_at(monkeypatch, unreachable(), tmp_path)
+        point_uv_at(monkeypatch, dead_index(), tmp_path)
         with pytest.raises(BuildError, match=r"^the package index can't be reached, so nothing was locked: ") as caught:
             lock_text(["app==1.0"], "3.11", ignore)
         assert "\n" not in str(caught.value)
@@ -340,7 +203,7 @@ class TestLockText:
 DEFAULTS = {"python": "3.11", "platform": "x86_64-manylinux_2_36"}
 
 
-def unreachable() -> str:
+def dead_index() -> str:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{closed.getsockname()[1]}/simple"
@@ -375,3 +238,68 @@ class TestWriteLocks:
         with pytest.raises(BuildError):
             write_locks(case, ignore)
         assert not (case.directory / "locks").exists()
+
+
+# Locks that never leave this machine
+
+TORCH = "torch==2.13.0 \\\n    --hash=sha256:" + "a" * 64 + "\n"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What uv would be asked: requirements, the lock that is there, and the settings that count."""
+    asked: dict[str, object] = {}
+
+    def compile_(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str]) -> None:
+        settings = {name: environ[name] for name in ("UV_FIND_LINKS", "UV_INDEX", "UV_PRERELEASE") if name in environ}
+        asked.update(requirements=source.read_text(), previous=output.read_text(), settings=settings, options=options)
+
+    monkeypatch.setattr(resolve, "_compile", compile_)
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/dev/null" if "CONFIG" in name else "")
+    return asked
+
+
+def test_what_is_locked_stays_where_it_fits(compiled: dict[str, object]) -> None:
+    scratch_lock(["six==1.16.0"], "3.11", LOCK)
+    assert compiled["requirements"] == "six==1.16.0\n"
+    assert compiled["previous"] == LOCK
+    assert "--generate-hashes" in compiled["options"]  # type: ignore[operator]
+
+
+def test_files_of_this_machine_are_taken_only_where_they_may(
+    compiled: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("UV_PRERELEASE", "allow")
+    scratch_lock(["torch==2.13.0"], "3.11", anywhere=False)
+    assert compiled["settings"] == {}
+    scratch_lock(["torch==2.13.0"], "3.11", anywhere=True)
+    assert compiled["settings"] == {"UV_FIND_LINKS": str(tmp_path)}
+
+
+def test_a_local_build_goes_before_the_locked_one_and_the_rest_stays(
+    compiled: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").touch()
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    scratch_lock(["torch==2.13.0"], "3.11", LOCK + TORCH, anywhere=True)
+    assert str(compiled["previous"]).strip() == LOCK.strip()
+    scratch_lock(["torch==2.13.0"], "3.11", LOCK + TORCH, anywhere=False)
+    assert compiled["previous"] == LOCK + TORCH
+
+
+@pytest.mark.parametrize(
+    ("words", "away"),
+    [
+        (
+            "error: Failed to fetch: `x` Caused by: error sending request for url (x) Caused by: connection refused",
+            True,
+        ),
+        ("error: dns error: failed to lookup address information", True),
+        ("error: Failed to fetch: `x` Caused by: HTTP status client error (404 Not Found) for url (x)", False),
+        ("No solution found when resolving dependencies: because there is no version of thing==9", False),
+    ],
+)
+def test_an_index_that_is_away_is_told_from_one_that_has_it_not(words: str, *, away: bool) -> None:
+    assert resolve.unreachable(words) == away
