@@ -7,10 +7,31 @@ from gpu_casebook import words
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(0.0, "0 s"), (0.254, "0.25 s"), (6.84, "6.8 s"), (59.94, "59.9 s"), (131.4, "2 min 11 s"), (3725, "1 h 2 min")],
+    [
+        (0.0, "0 s"),
+        (0.254, "0.25 s"),
+        (6.84, "6.8 s"),
+        (59.94, "59.9 s"),
+        (131.4, "2 min 11 s"),
+        (3725, "1 h 2 min"),
+        (90_000, "1 d 1 h"),
+    ],
 )
 def test_seconds(value: float, told: str) -> None:
     assert words.seconds(value) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90s", 90), ("1h30m", 5400), ("1.5h", 5400), ("500ms", 0.5), ("1d12h", 129_600), ("0s", 0)]
+)
+def test_duration(text: str, value: float) -> None:
+    assert words.duration(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "90", "1w", "s", "1 h", "1h, 2m", "1.5.2s"])
+def test_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration"):
+        words.duration(text)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,29 @@
-"""Numbers and facts as a person reads them. Pure."""
+"""Durations, sizes and dates as a person reads and writes them. Pure."""
 
+import re
 from datetime import UTC, datetime
+
+DURATION = r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+"
+"""A duration as a person writes it: 90s, 1h30m, 7d."""
+_UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a `DURATION`. Raises ValueError for any other text."""
+    if not re.fullmatch(DURATION, text):
+        raise ValueError(f"{text!r} is no duration")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|d|h|m|s)", text))
 
 
 def seconds(value: float) -> str:
-    """0.25 s, 44.6 s, 2 min 11 s, 1 h 2 min."""
+    """0.25 s, 44.6 s, 2 min 11 s, 1 h 2 min, 7 d 0 h."""
     if value < 60:
         return f"{value:.2g} s" if value < 1 else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
 
 
 def size(value: int) -> str:

@@ -171,9 +171,9 @@ def test_any_engine_will_do_where_each_machine_has_its_own(place: Place) -> None
 
 def test_age(place: Place) -> None:
     assert isinstance(place.asked(DAY, after=timedelta(hours=23)), Finished)
-    assert place.because(DAY, after=timedelta(hours=24)) == "it is older than 1 day"
-    assert place.because(7 * DAY, after=timedelta(days=8)) == "it is older than 7 days"
-    assert place.because(1.5 * 3600, after=timedelta(days=8)) == "it is older than 1.5 hours"
+    assert place.because(DAY, after=timedelta(hours=24)) == "it is older than 1 d 0 h"
+    assert place.because(7 * DAY, after=timedelta(days=8)) == "it is older than 7 d 0 h"
+    assert place.because(1.5 * 3600, after=timedelta(days=8)) == "it is older than 1 h 30 min"
 
 
 def test_no_age_at_all_runs_everything(place: Place) -> None:

@@ -45,7 +45,7 @@ def fault(number: int) -> Xid:
         (IDLE, replace(IDLE, used_bytes=SLACK_BYTES + 1), [], Condition.LEAKED, "no process has it"),
         (LEAK, LEAK, [], Condition.GOOD, ""),  # taken when the run began
         (LEAK, IDLE, [], Condition.GOOD, ""),
-        (IDLE, LEAK, [], Condition.LEAKED, "3.0 GiB more taken than at the start of this run"),
+        (IDLE, LEAK, [], Condition.LEAKED, "3.22 GB more taken than at the start of this run"),
         (IDLE, STRANGER, [], Condition.SHARED, "by process 8"),
         (IDLE, replace(LEAK, processes=None), [], Condition.SHARED, "can't be seen from here"),
         (IDLE, LEFT, [], Condition.LEFTOVER, "process 7 of an earlier trial"),

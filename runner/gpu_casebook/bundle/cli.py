@@ -24,6 +24,7 @@ from gpu_casebook.cli.base import (
     shown,
 )
 from gpu_casebook.errors import CasebookError, UsageError
+from gpu_casebook.words import size
 
 if TYPE_CHECKING:
     from gpu_casebook.bundle.document import Bundle
@@ -118,17 +119,12 @@ def _versions(text: str | None) -> list[str]:
 def _told(packed: "Bundle", files: Sequence[Path]) -> Iterator[str]:
     """What was written, and what to do with it there."""
     for path in files:
-        yield f"wrote {shown(path)} ({_size(path)})"
+        yield f"wrote {shown(path)} ({size(path.stat().st_size)})"
     yield f"on the host, which needs Python {' or '.join(packed.pythons)}{_also(packed)}:"
     if len(files) == 1:
         yield f"  tar xf {files[0].name} && {packed.run}"
     else:
         yield f"  python3 {files[-1].name}   # with all these files in one directory"
-
-
-def _size(path: Path) -> str:
-    count = path.stat().st_size
-    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def _also(packed: "Bundle") -> str:
@@ -178,7 +174,7 @@ def bundle_run(
     out = Console(sys.stdout)
     with _writing(output or home.parent):
         returned, path = there.run(home, options, out, output)
-    out.say(f"bring back: {path} ({_size(path)}); then: nox -s bundle-join -- {path.name}")
+    out.say(f"bring back: {path} ({size(path.stat().st_size)}); then: nox -s bundle-join -- {path.name}")
     raise typer.Exit(returned.verdict.exit_status)
 
 

@@ -29,6 +29,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT, PACKED, own_revision
 from gpu_casebook.run.plan import recipe
 from gpu_casebook.trial import EngineName, Note
+from gpu_casebook.words import size
 
 SUFFIX = ".casebook.tar"
 IMAGES = "images.tar.gz"
@@ -164,7 +165,7 @@ def squeeze(pieces: Iterable[bytes], into: Path, note: Note) -> None:
         for block in _blocks(pieces):
             waiting.append(pool.submit(gzip.compress, block, _LEVEL, mtime=0))
             done += len(block)
-            note(f"compressing the images: {done / 1e9:.2f} GB")
+            note(f"compressing the images: {size(done)}")
             if len(waiting) > 2 * (os.cpu_count() or 1):
                 file.write(waiting.popleft().result())
         for each in waiting:

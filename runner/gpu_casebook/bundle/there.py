@@ -22,6 +22,7 @@ from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Options, Skipped
 from gpu_casebook.trial import EngineName
+from gpu_casebook.words import size
 
 if TYPE_CHECKING:
     from gpu_casebook.daemon.client import DockerClient
@@ -150,4 +151,4 @@ def _pieces(path: Path, note: Callable[[str], None]) -> Iterator[bytes]:
         while block := file.read(_BLOCK):
             yield block
             done += len(block)
-            note(f"{done / 1e9:.2f} GB")
+            note(f"{size(done)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
+from gpu_casebook.words import size
 
 _NAMED = 3
 """Cases that a line names."""
@@ -74,16 +75,14 @@ def refresh_bases() -> None:
 
 def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
     for use in uses:
-        size, shared = (f"{count / 1e9:.2f} GB" for count in (use.size_bytes, use.shared_bytes))
         more = f" and {len(use.cases) - _NAMED} more" if len(use.cases) > _NAMED else ""
         users = f"{', '.join(use.cases[:_NAMED])}{more}" if use.cases else "no case uses it"
-        say(f"{use.name}  {size}, {shared} of it shared; {users}")
+        say(f"{use.name}  {size(use.size_bytes)}, {size(use.shared_bytes)} of it shared; {users}")
 
 
 def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
     from gpu_casebook.images import wheels
     from gpu_casebook.images.usage import disk, shares
-    from gpu_casebook.words import size
 
     width = max(map(len, found), default=0)
     for use in shares(found, absent):

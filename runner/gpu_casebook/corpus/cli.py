@@ -1,6 +1,5 @@
 """`casebook corpus`: many cases."""
 
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -22,13 +21,13 @@ from gpu_casebook.cli.base import (
     seconds,
 )
 from gpu_casebook.errors import UsageError
+from gpu_casebook.words import duration
 
 EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
 or was not run; 14 nothing could run here; 2 no such case, kind, revision, run or option; 4 the engine is not there or
 went away; 6 the machine lacks disk or a GPU; 130 interrupted. After 4, 6 and 130 a run goes on with --resume."""
 
 _WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast"}
-_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 @app.command(name="corpus", epilog=EPILOG)
@@ -146,7 +145,7 @@ def _run_id(context: typer.Context, named: Sequence[str] | None) -> str | None:
 
 def age(text: str) -> float:
     """Seconds of "12h", "7d", "1d12h" or 0. Raises UsageError."""
-    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)([dhms])", text)
-    if text != "0" and ("".join(map("".join, parts)) != text or not text):
-        raise UsageError(f"--max-age {text}: write 12h, 7d, or 0 to run all again")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return 0.0 if text == "0" else duration(text)
+    except ValueError:
+        raise UsageError(f"--max-age {text}: write 12h, 7d, or 0 to run all again") from None

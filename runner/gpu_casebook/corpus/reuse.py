@@ -21,7 +21,7 @@ from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import EngineName, Limits, Recipe
-from gpu_casebook.words import instant, utc
+from gpu_casebook.words import instant, seconds, utc
 
 NONE_YET = "no evidence yet"
 
@@ -136,14 +136,7 @@ def _too_old(started: datetime, age: Age) -> str | None:
     age_s = (age.now - started).total_seconds()
     if age_s < 0:
         return "its date lies in the future"
-    return f"it is older than {_duration(age.most_s)}" if age_s >= age.most_s else None
-
-
-def _duration(seconds: float) -> str:
-    for name, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            return f"{seconds / length:g} {name}{'s' * (seconds != length)}"
-    return f"{seconds:g} s"
+    return f"it is older than {seconds(age.most_s)}" if age_s >= age.most_s else None
 
 
 def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:

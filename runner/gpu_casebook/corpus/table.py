@@ -12,6 +12,7 @@ from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.order import left_s
 from gpu_casebook.corpus.workers import Machine, Start
 from gpu_casebook.text import one_line
+from gpu_casebook.words import seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -134,14 +135,15 @@ class RunTable:
 
         progress, workers = Table.grid(padding=(0, 1)), Table.grid(padding=(0, 1))
         bar = ProgressBar(total=max(1, self.total), completed=self.done, width=30)
-        times = f"{clock_time(self.elapsed_s)}, left {clock_time(self.left_s)}"
-        progress.add_row(Text("corpus"), bar, Text(f"{self.done}/{self.total}  {times}"))
+        left = "?" if self.left_s is None else seconds(self.left_s)
+        times = f"{self.done}/{self.total}  {seconds(self.elapsed_s)}, left {left}"
+        progress.add_row(Text("corpus"), bar, Text(times))
         for more in ({}, {"overflow": "ellipsis"}, {"justify": "right"}, {"overflow": "ellipsis", "ratio": 1}):
             workers.add_column(no_wrap=True, **more)
         for name, doing in sorted(self.workers.items(), key=lambda item: (len(item[0]), item[0])):
             gpus = ",".join(map(str, doing.start.gpus))
             what = f"{doing.start.job.name} on GPU {gpus}" if gpus else doing.start.job.name
-            workers.add_row(*map(Text, (name, what, clock_time(self._clock() - doing.begun), doing.lately)))
+            workers.add_row(*map(Text, (name, what, seconds(self._clock() - doing.begun), doing.lately)))
         counts = ["  ".join(f"{count} {end}" for end, count in self._ends.most_common())] if self._ends else []
         row = partial(Text, no_wrap=True, overflow="ellipsis")
         return Group(progress, *map(row, counts), workers, *map(row, list(self._last)))
@@ -164,12 +166,3 @@ def line(finished: Finished, done: int, total: int) -> str:
 
 def _counted(workers: int) -> str:
     return "1 lost worker" if workers == 1 else f"{workers} lost workers"
-
-
-def clock_time(seconds: float | None) -> str:
-    """Such as "1:02:03" or "2:03"; "?" where nobody knows."""
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

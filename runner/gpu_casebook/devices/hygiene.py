@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpu_casebook.evidence import Xid
+from gpu_casebook.words import size
 
 SLACK_BYTES = 128 * 2**20
 """Less than any CUDA context takes, so that no left-over process hides below it."""
@@ -93,7 +94,7 @@ def _broken(before: GpuState, after: GpuState, xids: Sequence[Xid]) -> str | Non
 
 
 def _taken(more: int, processes: frozenset[int] | None) -> Health:
-    told = f"{more / 2**30:.1f} GiB more taken than at the start of this run"
+    told = f"{size(more)} more taken than at the start of this run"
     if processes is None:
         return Health(Condition.SHARED, f"{told}, and by whom can't be seen from here")
     if processes:

@@ -9,6 +9,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.doctor.compatibility import Build, build, covers, having, is_older, least_driver
 from gpu_casebook.doctor.facts import Directory, Facts, Need
+from gpu_casebook.words import size
 
 GIB = 2**30
 
@@ -252,7 +253,7 @@ def little_shared_memory(facts: Facts) -> Advice:
     found = facts.shared_memory_bytes
     if found is not None and found < GIB:
         yield (
-            f"/dev/shm holds {_gib(found)}: data loaders and NCCL may want more",  # noqa: S108 its name in the message
+            f"/dev/shm holds {size(found)}: data loaders and NCCL may want more",  # noqa: S108 its name in the message
             "sudo mount -o remount,size=8G /dev/shm",
         )
 
@@ -289,11 +290,7 @@ def _free(facts: Facts, low: int, high: int) -> Iterator[tuple[Directory, str]]:
     """Directories with `low` to `high` bytes free, and how many those are."""
     for each in facts.directories:
         if each.free_bytes is not None and low <= each.free_bytes < high:
-            yield each, _gib(each.free_bytes)
-
-
-def _gib(count: float) -> str:
-    return f"{count / GIB:.1f} GiB"
+            yield each, size(each.free_bytes)
 
 
 # About what an environment needs
@@ -390,4 +387,4 @@ def _named(builds: Sequence[Build]) -> str:
 def _no_room(facts: Facts, name: str, wanted: int, what: str) -> Advice:
     for each in facts.directories:
         if each.name == name and each.free_bytes is not None and each.free_bytes < wanted:
-            yield f"{what} takes up to {_gib(wanted)}, and {each.path} has {_gib(each.free_bytes)} free", each.clear
+            yield f"{what} takes up to {size(wanted)}, and {each.path} has {size(each.free_bytes)} free", each.clear

@@ -35,6 +35,7 @@ from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.trial import PYTHON
+from gpu_casebook.words import DURATION, duration
 
 NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
@@ -56,9 +57,6 @@ PATTERN_WORDS = {
     PYTHON_PATTERN: "is no minor version of Python; write one such as '3.11'",
 }
 
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|h|m|s))+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 
@@ -93,8 +91,8 @@ def _bound(value: Any) -> Bound:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, str) and _DURATION.fullmatch(value):
-        value = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
+    if isinstance(value, str) and re.fullmatch(DURATION, value):
+        return duration(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is no duration; write '120s', '2m', '1h30m' or a number of seconds")  # noqa: TRY004
     return float(value)
@@ -248,7 +246,7 @@ Digests = Annotated[list[FigureName], BeforeValidator(_no_names), Field(json_sch
 Seconds = Annotated[
     Annotated[float, Field(gt=0, le=24 * 3600, allow_inf_nan=False)],
     BeforeValidator(_seconds),
-    WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{_DURATION.pattern}$"}),
+    WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{DURATION}$"}),
 ]
 Bytes = Annotated[
     Annotated[int, Field(ge=2**20)],
