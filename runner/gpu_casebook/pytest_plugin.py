@@ -17,7 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
     from gpu_casebook.evidence import Evidence
-    from gpu_casebook.manifest.case import Case, EnvironmentSpec
+    from gpu_casebook.manifest.case import Case
+    from gpu_casebook.manifest.model import EnvironmentSpec
     from gpu_casebook.run.plan import Skipped
 
 MANIFEST = "case.yaml"

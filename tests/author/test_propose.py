@@ -7,8 +7,7 @@ from gpu_casebook.author.propose import proof, propose, told_by
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Outcome
 from gpu_casebook.judging.expectation import judge, observe
-from gpu_casebook.manifest.case import Expectation
-from gpu_casebook.manifest.model import Failure
+from gpu_casebook.manifest.model import Expectation, Failure
 from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.recordings import Recording, recordings
 

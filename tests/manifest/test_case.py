@@ -16,19 +16,9 @@ from gpu_casebook.errors import ManifestError, UsageError
 from gpu_casebook.evidence import Grade, Variant
 from gpu_casebook.manifest import case
 from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.case import (
-    SCHEMA,
-    Case,
-    Expectation,
-    discover,
-    find,
-    known_images,
-    load,
-    schema_text,
-    write_schema,
-)
+from gpu_casebook.manifest.case import SCHEMA, Case, discover, find, known_images, load, schema_text, write_schema
 from gpu_casebook.manifest.document import read
-from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.model import Expectation, pin
 from tests.conftest import IMAGES, MANIFEST, Checkout
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from gpu_casebook.evidence import (
 )
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import judge, lines, observe
-from gpu_casebook.manifest.case import Expectation
+from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.trial import TrialResult
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()

@@ -8,8 +8,7 @@ from gpu_casebook.evidence import Observation, Outcome
 from gpu_casebook.judging import infra
 from gpu_casebook.judging.description import ending, exception
 from gpu_casebook.judging.growth import after_warm_up, growth, growth_apart_from_one_jump
-from gpu_casebook.manifest.case import Expectation
-from gpu_casebook.manifest.model import Growth, Hang
+from gpu_casebook.manifest.model import Expectation, Growth, Hang
 from gpu_casebook.reading import cuda_errors, stacks, tracebacks
 from gpu_casebook.reading.printed import read
 from gpu_casebook.text import without_escapes

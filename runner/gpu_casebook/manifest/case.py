@@ -23,38 +23,12 @@ from gpu_casebook.manifest.model import (
     PATTERN_WORDS,
     EnvironmentSpec,
     Expectation,
-    Failure,
     Manifest,
     Model,
-    Overrides,
-    Provenance,
-    Upstream,
     VariantSpec,
     json_schema,
 )
 from gpu_casebook.manifest.rules import breaches
-
-__all__ = [
-    "MANIFEST",
-    "SCHEMA",
-    "Case",
-    "EnvironmentSpec",
-    "Expectation",
-    "Failure",
-    "Manifest",
-    "Overrides",
-    "Provenance",
-    "Upstream",
-    "VariantSpec",
-    "discover",
-    "find",
-    "json_schema",
-    "known_images",
-    "load",
-    "manifest_path",
-    "schema_text",
-    "write_schema",
-]
 
 MANIFEST = "case.yaml"
 SCHEMA = "cases/case.schema.json"
