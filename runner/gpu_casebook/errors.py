@@ -4,20 +4,30 @@ Verdicts have exit statuses of their own: see `gpu_casebook.evidence.Verdict.exi
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 
+class Severity(StrEnum):
+    """How bad a problem is. Only an error ends a command with an exit status."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
 class Problem(NamedTuple):
-    """One mistake in a file, as `path:line: where: what`."""
+    """One mistake in a file, as `path:line: where: what`, with a severity that is not an error before `where`."""
 
     path: str
     line: int
     where: str
     what: str
+    severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        at = f"{self.path}:{self.line}"
-        return f"{at}: {self.where}: {self.what}" if self.where else f"{at}: {self.what}"
+        severity = "" if self.severity is Severity.ERROR else self.severity
+        return ": ".join(filter(None, [f"{self.path}:{self.line}", severity, self.where, self.what]))
 
 
 class CasebookError(Exception):

@@ -7,8 +7,8 @@ import yaml
 
 from gpu_casebook.author.complaints import of_links, of_manifest, of_privacy, of_readme, of_script
 from gpu_casebook.author.draft import SECTIONS, Draft, files
-from gpu_casebook.author.finding import Finding, Severity
 from gpu_casebook.author.review import static
+from gpu_casebook.errors import Problem, Severity
 from gpu_casebook.manifest.case import discover
 from gpu_casebook.manifest.model import Manifest
 from tests.conftest import IMAGES, MANIFEST
@@ -18,8 +18,8 @@ DOC = '"""What to look for."""\n'
 README = "# Title\n\n" + "\n".join(f"## {section}\nSome words.\n" for section in SECTIONS)
 
 
-def told(findings: Iterable[Finding], severity: Severity = Severity.WARNING) -> list[str]:
-    return [f"{each.problem.line}: {each.problem.what}" for each in findings if each.severity is severity]
+def told(findings: Iterable[Problem], severity: Severity = Severity.WARNING) -> list[str]:
+    return [f"{each.line}: {each.what}" for each in findings if each.severity is severity]
 
 
 def of(text: str) -> list[str]:
@@ -142,7 +142,7 @@ class TestScripts:
 
 
 class TestManifest:
-    def findings(self, **changed: Any) -> list[Finding]:
+    def findings(self, **changed: Any) -> list[Problem]:
         data = yaml.safe_load(MANIFEST) | changed
         manifest = Manifest.model_validate(data, context={"images": IMAGES})
         return list(of_manifest(manifest, "case.yaml", {"title": 3, "repro.expect": 20}))
@@ -189,5 +189,5 @@ def test_a_draft_that_is_filled_in_has_the_sections_that_a_reviewer_looks_for() 
 
 @pytest.mark.parametrize("name", discover(ROOT))
 def test_no_case_of_the_corpus_has_anything_private_or_a_wrong_link(name: str) -> None:
-    wrong = [str(each) for each in static(ROOT, name)[1] if each.problem.what.startswith(("holds what", "http"))]
+    wrong = [str(each) for each in static(ROOT, name)[1] if each.what.startswith(("holds what", "http"))]
     assert wrong == []

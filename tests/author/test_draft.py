@@ -8,10 +8,23 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.author.blanks import MARK, blanks
-from gpu_casebook.author.draft import EMPTY_SCRIPT, SECTIONS, Draft, files, header, manifest, scalar, script
-from gpu_casebook.author.link import Report
-from gpu_casebook.author.propose import Proposal
+from gpu_casebook.author.draft import (
+    EMPTY_SCRIPT,
+    MARK,
+    SECTIONS,
+    Draft,
+    Proposal,
+    Report,
+    blank,
+    blanks,
+    files,
+    header,
+    manifest,
+    parse_report,
+    scalar,
+    script,
+)
+from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.model import Failure
@@ -192,3 +205,50 @@ def test_a_script_keeps_its_meaning(body: str) -> None:
     source = f"x = {body!r}\n"
     text = script(Draft(id="tiny", script=source), Variant.FIXED)
     assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(source))
+
+
+class TestBlanks:
+    def test_each_is_told_with_its_line(self) -> None:
+        text = f"a\nb: 1  # {blank('open, or fixed')}\ntitle: '{blank('one line')}'\n{MARK}\n"
+        assert list(blanks(text)) == [(2, "open, or fixed"), (3, "one line"), (4, "")]
+
+    def test_a_quote_that_belongs_to_the_text_stays(self) -> None:
+        assert next(blanks(f"# {blank('type float')}'")).what == "type float'"
+
+    def test_none(self) -> None:
+        assert list(blanks("TODO: something else\n")) == []
+
+
+class TestLink:
+    @pytest.mark.parametrize(
+        ("text", "url"),
+        [
+            ("https://github.com/o/n/issues/12", "https://github.com/o/n/issues/12"),
+            ("http://www.github.com/o/n/issues/12/", "https://github.com/o/n/issues/12"),
+            ("github.com/o/n/pull/3/files#diff-1", "https://github.com/o/n/pull/3"),
+            ("https://github.com/o/n.x/discussions/7?sort=new#c-1", "https://github.com/o/n.x/discussions/7"),
+            ("o/n#9", "https://github.com/o/n/issues/9"),
+        ],
+    )
+    def test_what_is_understood(self, text: str, url: str) -> None:
+        assert parse_report(text).url == url
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "12",
+            "o/n",
+            "https://github.com/o/n",
+            "https://github.com/o/n/issues",
+            "https://github.com/o/n/issues/x",
+            "https://github.com/o/n/issues/0",
+            "https://github.com/o/n/actions/runs/1",
+            "https://gitlab.com/o/n/-/issues/3",
+            "https://github.com.evil.org/o/n/issues/3",
+            "javascript:alert(1)",
+        ],
+    )
+    def test_anything_else_is_refused_with_the_forms(self, text: str) -> None:
+        with pytest.raises(UsageError, match="not a report on GitHub; write https://github"):
+            parse_report(text)

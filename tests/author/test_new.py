@@ -8,7 +8,7 @@ import yaml
 
 from gpu_casebook.author import new as author
 from gpu_casebook.author.check import check_all
-from gpu_casebook.author.new import Wanted, new
+from gpu_casebook.author.new import NewCase, new
 from gpu_casebook.engines import choose as choosing
 from gpu_casebook.errors import BuildError, CasebookError, UsageError
 from gpu_casebook.manifest.case import load
@@ -36,7 +36,7 @@ def made(root: Path, **wanted: Any) -> tuple[Path, list[str]]:
         "trial": False,
         "python": Path(sys.executable),
     }
-    written = new(root, Wanted(**options | wanted), said.append)
+    written = new(root, NewCase(**options | wanted), said.append)
     return written.directory, [*said, *written.notes]
 
 

@@ -1,9 +1,12 @@
+import re
 from signal import Signals
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpu_casebook.author.propose import proof, propose, told_by
+from gpu_casebook.author.propose import LENGTH, keep_discriminating_figures, pattern, proof, propose
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Outcome
 from gpu_casebook.judging.expectation import judge, observe
@@ -157,7 +160,7 @@ class TestProof:
         assert bounds["loss_over_ln2_1x8"] == "> 0.99, < 1.01"
         assert bounds["ranks_loaded"] == "== 2"
         assert passed.seen == "loss_over_ln2_1x8=1, ranks_loaded=2"
-        assert told_by(failing, passed).seen == "loss_over_ln2_1x8=8, ranks_loaded=0"
+        assert keep_discriminating_figures(failing, passed).seen == "loss_over_ln2_1x8=8, ranks_loaded=0"
         assert passed.remarks == []
 
     def test_an_error_that_satisfies_repros_bound_gets_none_like_it(self) -> None:
@@ -171,7 +174,9 @@ class TestProof:
         assert passed.remarks == [told]
         raised = propose(ended("rows=17\n", raised="ValueError: no"), "repro.py")
         assert proof(ended("rows=17\n"), "fixed.py", raised).remarks == []
-        assert told_by(raised, proof(ended("rows=18\n"), "fixed.py", raised)).seen == "ValueError: no"
+        assert (
+            keep_discriminating_figures(raised, proof(ended("rows=18\n"), "fixed.py", raised)).seen == "ValueError: no"
+        )
 
 
 @pytest.mark.parametrize(
@@ -223,3 +228,48 @@ def test_whatever_was_recorded_on_a_gpu_satisfies_what_is_proposed_for_it(record
     repro = propose(result, "x.py").repro
     if repro:
         assert judge(Expectation.model_validate(repro), result, observe(result)).outcome is Outcome.AS_EXPECTED
+
+
+class TestPattern:
+    @pytest.mark.parametrize(
+        ("text", "again"),
+        [
+            ("object at 0x7f3a00ff", "object at 0x1"),
+            ("in /home/joe/x/y.py line 3", "in /data/y.py line 3"),
+            ("failed at 2026-11-21 10:11:12,123 there", "failed at 2027-01-02 00:00:00 there"),
+            ("took 3.25 s here", "took 17 s here"),
+            ("Tried to allocate 2.00 GiB. GPU 0", "Tried to allocate 17.50 GiB. GPU 0"),
+            ("process 1234 died", "process 77 died"),
+            ("connect 10.0.0.1:29500 refused", "connect 10.9.8.7:29501 refused"),
+            ("loss is 0.123456 now", "loss is 0.9871e-3 now"),
+        ],
+    )
+    def test_what_differs_from_run_to_run_is_left_open(self, text: str, again: str) -> None:
+        found = pattern(text)
+        assert re.search(found, text)
+        assert re.search(found, again)
+
+    @pytest.mark.parametrize(
+        ("text", "other"),
+        [
+            ("size of tensor (64) must match (16)", "size of tensor (64) must match (32)"),
+            ("index 0: 64 and 16", "index 1: 64 and 16"),
+            ("a.b", "axb"),
+            ("in /home/joe/x.py failed", "in nothing failed"),
+        ],
+    )
+    def test_and_nothing_else(self, text: str, other: str) -> None:
+        assert re.search(pattern(text), text)
+        assert not re.search(pattern(text), other)
+
+    def test_it_reads_as_people_write_it(self) -> None:
+        assert pattern("the size (64) - must match") == r"the size \(64\) - must match"
+
+    def test_a_long_one_is_cut_between_words(self) -> None:
+        found = pattern("word " * 100)
+        assert len(found) <= LENGTH
+        assert found.endswith("word")
+
+    @given(st.text(max_size=300))
+    def test_it_always_matches_what_it_was_made_of(self, text: str) -> None:
+        assert re.search(pattern(text), text)

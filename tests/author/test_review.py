@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.author.draft import SECTIONS
-from gpu_casebook.author.finding import Severity
 from gpu_casebook.author.review import Review, exchanged, near_to, review, static
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import choose as choosing
+from gpu_casebook.errors import Severity
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import find
@@ -49,8 +49,8 @@ def good() -> FakeEngine:
 
 def test_a_good_case(here: Path) -> None:
     found = reviewed(here, good())
-    assert found.findings == ()
-    assert found.told == ("tried in environment interpreter: confirmed", "exchanged: not-reproduced")
+    assert found.problems == ()
+    assert found.done == ("tried in environment interpreter: confirmed", "exchanged: not-reproduced")
 
 
 def test_errors_come_first_and_nothing_is_run(here: Path) -> None:
@@ -58,28 +58,28 @@ def test_errors_come_first_and_nothing_is_run(here: Path) -> None:
     engine = FakeEngine({})
     found = reviewed(here, engine)
     assert found.count(Severity.ERROR) == 2
-    assert found.told == ("not tried: the errors come first",)
+    assert found.done == ("not tried: the errors come first",)
     assert engine.requests == []
 
 
 def test_a_case_that_is_not_confirmed_says_what_differs(here: Path) -> None:
     found = reviewed(here, FakeEngine({"repro.py": [FIXED], "fixed.py": [FIXED]}))
-    told = [str(each) for each in found.findings]
-    assert told[0].startswith("cases/tiny/case.yaml:24: error: not-reproduced in environment interpreter: ")
-    assert "cases/tiny/case.yaml:24: error: repro.expect: figure rel_err: expected > 1e-2, saw 1e-07" in told
+    told = [str(each) for each in found.problems]
+    assert told[0].startswith("cases/tiny/case.yaml:24: not-reproduced in environment interpreter: ")
+    assert "cases/tiny/case.yaml:24: repro.expect: figure rel_err: expected > 1e-2, saw 1e-07" in told
 
 
 def test_a_fix_that_fails_is_told_of_fixed(here: Path) -> None:
     found = reviewed(here, FakeEngine({"repro.py": [REPRO], "fixed.py": [REPRO]}))
-    assert any("fixed.expect: message: expected /all good/" in str(each) for each in found.findings)
+    assert any("fixed.expect: message: expected /all good/" in str(each) for each in found.problems)
 
 
 def test_expectations_that_do_not_tell_the_scripts_apart_are_an_error(checkout: Checkout, here: Path) -> None:
     write(checkout, TELLS_NOTHING)
     found = reviewed(here, FakeEngine({"repro.py": [ANYHOW], "fixed.py": [ANYHOW]}))
-    (error,) = [each for each in found.findings if each.severity is Severity.ERROR]
-    assert "with repro.py and fixed.py exchanged it is confirmed too" in error.problem.what
-    assert found.told[-1] == "exchanged: confirmed"
+    (error,) = [each for each in found.problems if each.severity is Severity.ERROR]
+    assert "with repro.py and fixed.py exchanged it is confirmed too" in error.what
+    assert found.done[-1] == "exchanged: confirmed"
 
 
 def test_the_swap_gives_each_variant_the_others_script_packages_and_locks(checkout: Checkout, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_swap_gives_each_variant_the_others_script_packages_and_locks(checko
 def test_a_figure_near_its_bound_is_a_warning(here: Path) -> None:
     near = TrialResult(stdout="rel_err=0.0105\n", stderr="", duration_s=0.1, exit_status=0)
     found = reviewed(here, FakeEngine({"repro.py": [near, near, near, FIXED], "fixed.py": [FIXED]}))
-    (warning,) = found.findings
+    (warning,) = found.problems
     assert str(warning).startswith("cases/tiny/case.yaml:25: warning: repro.expect.figures.rel_err: 0.0105 was seen")
 
 
@@ -124,16 +124,16 @@ def test_what_is_near_depends_on_the_room_that_a_bound_leaves(bound: str, value:
 def test_a_slow_trial_is_a_warning(here: Path) -> None:
     slow = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=75.0, exit_status=0)
     found = reviewed(here, FakeEngine({"repro.py": [slow, slow, slow, FIXED], "fixed.py": [FIXED]}))
-    assert [str(each) for each in found.findings] == [
+    assert [str(each) for each in found.problems] == [
         "cases/tiny/repro.py:1: warning: a trial took 75 s; whoever looks at a bug has less patience"
     ]
 
 
 def test_where_no_environment_can_run_it_is_a_note(here: Path) -> None:
     found = reviewed(here, good(), environment="current")
-    (note,) = found.findings
+    (note,) = found.problems
     assert note.severity is Severity.NOTE
-    assert "not tried here: current: 1 GPU is needed, and there is none" in note.problem.what
+    assert "not tried here: current: 1 GPU is needed, and there is none" in note.what
 
 
 def test_a_stale_lock_is_an_error(here: Path) -> None:

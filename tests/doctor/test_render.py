@@ -1,6 +1,7 @@
 from gpu_casebook.doctor.facts import DockerFacts, Facts
 from gpu_casebook.doctor.render import lines
-from gpu_casebook.doctor.rules import Severity, Shortcoming
+from gpu_casebook.doctor.rules import Shortcoming
+from gpu_casebook.errors import Severity
 from tests.doctor.test_rules import NEED, WELL
 
 

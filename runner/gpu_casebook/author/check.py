@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from gpu_casebook.author.blanks import blanks
-from gpu_casebook.errors import ManifestError, Problem
+from gpu_casebook.author.complaints import warning
+from gpu_casebook.author.draft import SCHEMA_LINE, blanks
+from gpu_casebook.errors import ManifestError, Problem, Severity
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import MANIFEST, SCHEMA, Case, discover, known_images, load, manifest_path, schema_text
 from gpu_casebook.manifest.model import Provenance, pin
@@ -35,32 +36,24 @@ _MANY = 100
 _OURS = re.compile(r"(?:import|from)\b[^\n]*\b(?:gpu_casebook|repro|fixed)\b|__import__|import_module")
 _FORBIDDEN = {"gpu_casebook", *(variant.value for variant in Variant)}
 _SCRIPTS = {f"{variant.value}.py" for variant in Variant}
-_EDITOR_LINE = "# yaml-language-server: $schema=../case.schema.json"
 
 
-class Findings(NamedTuple):
-    """Problems end `check` with an error, warnings do not. `checked` counts cases."""
+class Checked(NamedTuple):
+    """Errors and warnings, and the number of cases that were looked at."""
 
     problems: list[Problem]
     warnings: list[Problem]
     checked: int
 
 
-class _Advice(Problem):
-    """What does not fail the check."""
-
-
-def check_all(root: Path, only: Sequence[str] = ()) -> Findings:
+def check_all(root: Path, only: Sequence[str] = ()) -> Checked:
     """Check the whole corpus of the checkout at `root`, or the cases named. Raises UsageError for an unknown name."""
     images = known_images(root)
     paths = [manifest_path(root, name) for name in only] or [root / "cases" / id_ / MANIFEST for id_ in discover(root)]
     found = [] if only else list(_of_corpus(root))
     found += [each for problems in _of_cases(paths, images, root) for each in problems]
-    return Findings(
-        [each for each in found if not isinstance(each, _Advice)],
-        [each for each in found if isinstance(each, _Advice)],
-        len(paths),
-    )
+    errors = [each for each in found if each.severity is Severity.ERROR]
+    return Checked(errors, [each for each in found if each not in errors], len(paths))
 
 
 def _of_cases(paths: Sequence[Path], images: Collection[str], root: Path) -> Iterator[list[Problem]]:
@@ -103,8 +96,8 @@ def _of_case(path: Path, images: Collection[str], root: Path) -> Iterator[Proble
 def _of_files(directory: Path, shown: str) -> Iterator[Problem]:
     if not (_text(directory / "README.md") or "").strip():
         yield Problem(f"{shown}/README.md", 1, "", "is missing or empty: say what failed, why, and how it was fixed")
-    if not (_text(directory / MANIFEST) or _EDITOR_LINE).startswith(_EDITOR_LINE):
-        yield _Advice(f"{shown}/{MANIFEST}", 1, "", f"editors complete a manifest that begins with: {_EDITOR_LINE}")
+    if not (_text(directory / MANIFEST) or SCHEMA_LINE).startswith(SCHEMA_LINE):
+        yield warning(f"{shown}/{MANIFEST}", 1, f"editors complete a manifest that begins with: {SCHEMA_LINE}")
     total = 0
     for path, entry in _files(directory):
         if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(directory.resolve()):
@@ -120,8 +113,8 @@ def _of_files(directory: Path, shown: str) -> Iterator[Problem]:
 def _of_blanks(directory: Path, shown: str) -> Iterator[Problem]:
     for name in (MANIFEST, *sorted(_SCRIPTS, reverse=True), "README.md"):
         for line, what in blanks(_text(directory / name) or ""):
-            told = what if what.startswith("confirm") else f"fill in: {what}"
-            yield Problem(f"{shown}/{name}", line, "", f"still to do: {told}")
+            todo = what if what.startswith("confirm") else f"fill in: {what}"
+            yield Problem(f"{shown}/{name}", line, "", f"still to do: {todo}")
 
 
 def _files(directory: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -251,7 +244,7 @@ def _of_fix(repro: str, fixed: str, name: str, case: Case | None) -> Iterator[Pr
     changed = changed_lines(repro, fixed)
     if changed > MAX_FIX_LINES:
         what = f"differs from repro.py in {changed} lines; the fix and nothing else should ({MAX_FIX_LINES} at most)"
-        yield _Advice(name, 1, "", what)
+        yield warning(name, 1, what)
 
 
 def changed_lines(one: str, other: str) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpu_casebook.cli.base import CaseIds, app, ends_in_one_line, root, seconds, shown
-from gpu_casebook.errors import ManifestError
+from gpu_casebook.errors import ManifestError, Severity
 
 
 @app.command()
@@ -45,11 +45,11 @@ def new(
     Requirements come from the script's imports, pinned to what is installed where you run it.
     """
     from gpu_casebook.author.check import check_all
-    from gpu_casebook.author.new import Wanted, new
+    from gpu_casebook.author.new import NewCase, new
     from gpu_casebook.console import Console
 
     out, top = Console(sys.stdout), root()
-    wanted = Wanted(
+    options = NewCase(
         id=case,
         source=source,
         issue=issue,
@@ -60,7 +60,7 @@ def new(
         fixed=fixed or (),
         timeout_s=seconds(timeout),
     )
-    written = new(top, wanted, out.say)
+    written = new(top, options, out.say)
     out.say(f"wrote {shown(written.directory)}/: case.yaml, repro.py, fixed.py, README.md")
     for note in written.notes:
         out.say(f"  {note}")
@@ -99,14 +99,13 @@ def _check(cases: list[str]) -> None:
 
     outcome = check_all(root(), cases)
     for warning in outcome.warnings:
-        print(f"{warning} (warning)")
+        print(warning)
     if outcome.problems:
         raise ManifestError(outcome.problems)
     print(f"{outcome.checked} case{'s' * (outcome.checked != 1)} checked, no problems")
 
 
 def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
-    from gpu_casebook.author.finding import Severity
     from gpu_casebook.author.review import review
     from gpu_casebook.console import Console
     from gpu_casebook.engines.choose import choose
@@ -120,7 +119,7 @@ def _review(cases: list[str], environment: str | None, engine: str | None) -> No
     with choose(engine, top, out.say) as chosen:
         for name in cases:
             found = review(top, name, Options(environment=environment, probes=False), chosen, out)
-            for line in (*found.findings, *found.told):
+            for line in (*found.problems, *found.done):
                 print(line)
             counts = ", ".join(f"{found.count(severity)} {severity}s" for severity in Severity)
             print(f"{name}: {counts}")

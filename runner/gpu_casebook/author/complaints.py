@@ -1,4 +1,4 @@
-"""What a maintainer would complain about, told from a case's files alone. Pure: texts in, findings out."""
+"""What a maintainer would complain about, as seen from a case's files alone. Pure: texts in, problems out."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 from gpu_casebook.author.draft import without_header
-from gpu_casebook.author.finding import Finding, note, warning
+from gpu_casebook.errors import Problem, Severity
 from gpu_casebook.evidence import Grade, Variant
 from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest
 from gpu_casebook.redact import redact
@@ -40,16 +40,24 @@ _NETWORK = {"requests", "httpx", "aiohttp", "urllib.request", "urllib3", "huggin
 _DOWNLOADS = {"from_pretrained", "load_dataset", "snapshot_download", "hf_hub_download", "urlretrieve", "urlopen"}
 
 
+def warning(path: str, line: int, what: str, where: str = "") -> Problem:
+    return Problem(path, line, where, what, Severity.WARNING)
+
+
+def note(path: str, line: int, what: str, where: str = "") -> Problem:
+    return Problem(path, line, where, what, Severity.NOTE)
+
+
 # README.md
 
 
-def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Finding]:
+def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Problem]:
     """`leads` says whether a relative link leads anywhere."""
     yield from _of_sections(text, path)
     yield from of_links(text, path, leads)
 
 
-def _of_sections(text: str, path: str) -> Iterator[Finding]:
+def _of_sections(text: str, path: str) -> Iterator[Problem]:
     headings = {match[1]: number for number, line in _prose_lines(text) if (match := _HEADING.match(line))}
     for section, (pattern, usual) in SECTIONS.items():
         found = [title for title in headings if re.search(pattern, title, re.IGNORECASE)]
@@ -81,7 +89,7 @@ def _has_content(text: str, heading: int) -> bool:
     return False
 
 
-def of_links(text: str, path: str, leads: Callable[[str], bool] = lambda _: True) -> Iterator[Finding]:
+def of_links(text: str, path: str, leads: Callable[[str], bool] = lambda _: True) -> Iterator[Problem]:
     """The form of every link; none is followed."""
     for number, line in _prose_lines(text):
         for match in _LINK.finditer(line):
@@ -123,7 +131,7 @@ def _wrong_on_github(path: str) -> str | None:
 # Scripts
 
 
-def of_script(text: str, path: str) -> Iterator[Finding]:
+def of_script(text: str, path: str) -> Iterator[Problem]:
     """`text` is Python that parses."""
     lines = text.count("\n") + (not text.endswith("\n"))
     if lines > MAX_LINES:
@@ -143,7 +151,7 @@ def of_script(text: str, path: str) -> Iterator[Finding]:
         yield from _of_node(node, path)
 
 
-def _of_node(node: ast.AST, path: str) -> Iterator[Finding]:
+def _of_node(node: ast.AST, path: str) -> Iterator[Problem]:
     match node:
         case ast.Import(names=names, lineno=line):
             if used := _NETWORK & {name.name for name in names}:
@@ -164,7 +172,7 @@ def _of_node(node: ast.AST, path: str) -> Iterator[Finding]:
             return
 
 
-def of_privacy(text: str, path: str) -> Iterator[Finding]:
+def of_privacy(text: str, path: str) -> Iterator[Problem]:
     """Lines that hold what an `issue` takes out."""
     for number, line in enumerate(text.splitlines(), 1):
         if found := redact(line).counts:
@@ -174,7 +182,7 @@ def of_privacy(text: str, path: str) -> Iterator[Finding]:
 # case.yaml
 
 
-def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Iterator[Finding]:
+def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Iterator[Problem]:
     """`line` has the line of a key by its dotted place; what is not in it is on line 1."""
     upstream = manifest.upstream
     if len(manifest.title) > MAX_TITLE:
@@ -198,7 +206,7 @@ def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Itera
         yield note(path, line.get("environments", 1), what, "environments")
 
 
-def _of_expectation(expect: Expectation, variant: Variant, path: str, line: int) -> Iterator[Finding]:
+def _of_expectation(expect: Expectation, variant: Variant, path: str, line: int) -> Iterator[Problem]:
     where = f"{variant}.expect"
     if variant is Variant.FIXED:
         if not (expect.figures or expect.growth or expect.same):

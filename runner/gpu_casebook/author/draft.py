@@ -5,14 +5,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from gpu_casebook.author.blanks import MARK, blank
-from gpu_casebook.author.link import Report
-from gpu_casebook.author.propose import Proposal
+from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.model import Failure
 from gpu_casebook.trial import PYTHON
+
+MARK = "TODO(case)"
 
 SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
 SECTIONS: Mapping[str, str] = {
@@ -26,11 +26,56 @@ SECTIONS: Mapping[str, str] = {
 }
 """The sections of a case's README, and what each has to say."""
 
+_NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}"
+_URL = re.compile(
+    rf"(?:https?://)?(?:www\.)?github\.com/(?P<project>{_NAME})/(?P<kind>issues|pull|discussions)/(?P<number>[1-9][0-9]*)"
+    r"(?:/[a-z]+)?/?(?:\?[^\s#]*)?(?:#\S*)?",
+    re.IGNORECASE,
+)
+_SHORT = re.compile(rf"(?P<project>{_NAME})#(?P<number>[1-9][0-9]*)")
+_FORMS = "https://github.com/OWNER/NAME/issues/NUMBER (or pull/NUMBER, discussions/NUMBER), or OWNER/NAME#NUMBER"
+
 _HEADER = re.compile(r"(?m)^# /// script$\s(?:^#(?:| .*)$\s)+?^# ///$\n?")
 _FIRST_LINES = re.compile(r"\A(?:#!.*\n)?(?:#.*coding[:=].*\n)?")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*(?: [A-Za-z0-9_./+=-]+)*")
-_CONFIRM = blank("confirm")
+_CONFIRM = f"{MARK}: confirm"
 _NO_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+
+
+def blank(what: str) -> str:
+    return f"{MARK}: {what}"
+
+
+class Report(NamedTuple):
+    """Where a failure was reported: "owner/name", "issues", "pull" or "discussions", and the number."""
+
+    project: str
+    kind: str
+    number: int
+
+    @property
+    def url(self) -> str:
+        return f"https://github.com/{self.project}/{self.kind}/{self.number}"
+
+
+def parse_report(text: str) -> Report:
+    """The report that a link leads to. Raises UsageError for anything but a report on GitHub."""
+    match = _URL.fullmatch(text.strip()) or _SHORT.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"--issue {text}: not a report on GitHub; write {_FORMS}, or leave it out")
+    return Report(match["project"], match.groupdict().get("kind", "issues").lower(), int(match["number"]))
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to write under `expect`, as one trial suggests; empty where it suggests nothing."""
+
+    failure: Failure | None = None
+    repro: Mapping[str, Any] = field(default_factory=dict)  # by key: a text, or bounds by figure
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    seen: str = ""  # how the trial ended, or the figures that show the failure
+    remarks: Sequence[str] = ()  # for the author
+    figures: Mapping[str, float] = field(default_factory=dict)  # all that were printed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +116,22 @@ What to look for: {blank("what this prints or raises, and why that is wrong")}
 
 # {blank("the smallest script that shows the failure: let it raise, or print lines name=value")}
 '''
+
+
+class Blank(NamedTuple):
+    line: int
+    what: str
+
+
+def blanks(text: str) -> Iterator[Blank]:
+    """Each line with the mark, and what stands after it."""
+    if MARK not in text:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        before, found, after = line.partition(MARK)
+        if found:
+            quote = before[-1:] if before[-1:] in {"'", '"'} else ""
+            yield Blank(number, after.removeprefix(":").strip().removesuffix(quote))
 
 
 def files(draft: Draft) -> dict[str, str]:

@@ -1,47 +1,43 @@
-"""A new case: its directory, with what can be told from a script and a trial of it, and marked blanks for the rest."""
+"""A new case: its directory, with what a script and one trial of it show, and marked blanks for the rest."""
 
 import ast
 import math
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from gpu_casebook.author import link
 from gpu_casebook.author.check import MAX_SCRIPT_BYTES
-from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, files, script
+from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, files, parse_report, script
 from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative, required
-from gpu_casebook.author.propose import proof, propose, told_by
+from gpu_casebook.author.propose import keep_discriminating_figures, proof, propose
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
 from gpu_casebook.packages.lock import same_version, script_header
 from gpu_casebook.packages.resolve import lock_text
-from gpu_casebook.trial import PYTHON
+from gpu_casebook.trial import PYTHON, Limits, Note, Recipe, TrialRequest, TrialResult, Watch
 
-if TYPE_CHECKING:
-    from gpu_casebook.engines.base import Engine
-    from gpu_casebook.trial import TrialResult
-
-Say = Callable[[str], None]
-
+HANG_AFTER_S = 20.0
+"""When to start watching for a hang: imports and a first compilation are over by then."""
 LONGEST_ID = 80
 LEAST_TIMEOUT_S = 120.0
-"""What the images have."""
 _NOTHING = Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
 _CUDA_13_FROM = Version("2.11")
 """The first release of PyTorch whose packages on the index are those for CUDA 13."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the command line asks for. `buggy` and `fixed` are the two pins of a release case."""
+class NewCase:
+    """The options of the command."""
 
     id: str
     source: Path | None = None
@@ -49,7 +45,7 @@ class Wanted:
     engine: str | None = None
     trial: bool = True
     python: Path | None = None
-    buggy: Sequence[str] = ()
+    buggy: Sequence[str] = ()  # pins of a release case
     fixed: Sequence[str] = ()
     timeout_s: float = LEAST_TIMEOUT_S
 
@@ -62,14 +58,14 @@ class Written:
     notes: Sequence[str]
 
 
-def new(root: Path, wanted: Wanted, say: Say) -> Written:
+def new(root: Path, options: NewCase, say: Note) -> Written:
     """Write cases/<id>/, whole or not at all. Raises UsageError, and BuildError where a lock can't be made."""
-    directory = _directory(root, wanted.id)
-    making = _Making(root, wanted, say)
-    draft, told = making.begun()
+    directory = _directory(root, options.id)
+    making = _Making(root, options, say)
+    draft, found = making.begun()
     locks: dict[str, str] = {}
-    if wanted.source and wanted.trial:
-        draft, locks = making.tried(draft, told)
+    if options.source and options.trial:
+        draft, locks = making.tried(draft, found)
     _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
     return Written(directory, making.notes)
 
@@ -85,18 +81,18 @@ def _directory(root: Path, name: str) -> Path:
     return directory
 
 
-def _own(wanted: Wanted) -> dict[Variant, list[str]]:
-    if bool(wanted.buggy) != bool(wanted.fixed):
+def _own(options: NewCase) -> dict[Variant, list[str]]:
+    if bool(options.buggy) != bool(options.fixed):
         raise UsageError("--buggy and --fixed belong together: the two releases that the scripts are run with")
     found = {}
-    for variant, option, pins in ((Variant.REPRO, "--buggy", wanted.buggy), (Variant.FIXED, "--fixed", wanted.fixed)):
+    for variant, option, pins in ((Variant.REPRO, "--buggy", options.buggy), (Variant.FIXED, "--fixed", options.fixed)):
         try:
             found[variant] = [pin(each) for each in pins]
         except ValueError as error:
             raise UsageError(f"{option}: {error}") from None
     if found[Variant.REPRO] and found[Variant.REPRO] == found[Variant.FIXED]:
         raise UsageError("--buggy and --fixed are the same; a release case needs two versions")
-    return found if wanted.buggy else {}
+    return found if options.buggy else {}
 
 
 def _source(path: Path) -> str:
@@ -119,10 +115,10 @@ def _source(path: Path) -> str:
     return text
 
 
-def _python(wanted: Wanted) -> Path | None:
-    python = wanted.python or active_python()
-    if wanted.python and not wanted.python.is_file():
-        raise UsageError(f"--python {wanted.python}: there is no such file")
+def _python(options: NewCase) -> Path | None:
+    python = options.python or active_python()
+    if options.python and not options.python.is_file():
+        raise UsageError(f"--python {options.python}: there is no such file")
     return python
 
 
@@ -131,18 +127,19 @@ def _requirements(text: str, source: Path, python: Path | None, given: Iterable[
     with warnings.catch_warnings(action="ignore"):
         tree = ast.parse(text)
     found = imports(tree)
-    told = ask(python, [*found.needed, *found.optional]) if python else {}
-    result = required(found, _beside(source), _declared(text, source), told, given)
+    answer = ask(python, [*found.needed, *found.optional]) if python else {}
+    result = required(found, _beside(source), _declared(text, source), answer, given)
     return replace(result, notes=[*result.notes, *_oddities(tree, result, python)])
 
 
-def _oddities(tree: ast.Module, told: Requirements, python: Path | None) -> Iterator[str]:
+def _oddities(tree: ast.Module, requirements: Requirements, python: Path | None) -> Iterator[str]:
     if relative(tree):
         yield "the script imports relatively (from . import ...), and a case's script stands alone"
     if not python:
         yield "no Python is active, so nothing could be asked for installed versions; name one with --python"
-    if told.python and told.python != PYTHON:
-        yield f"versions are those of Python {told.python} here; the case asks for {PYTHON}, which the images have"
+    here = requirements.python
+    if here and here != PYTHON:
+        yield f"versions are those of Python {here} here; the case asks for {PYTHON}, which the images have"
 
 
 def _beside(source: Path) -> list[str]:
@@ -174,10 +171,10 @@ def _on_releases(draft: Draft) -> list[str]:
     return [f"a release case, with the package itself in two versions, is begun with {both}"]
 
 
-def _others_installed(draft: Draft, told: Requirements) -> list[str]:
+def _others_installed(draft: Draft, requirements: Requirements) -> list[str]:
     """What is installed here of the buggy packages, where that is another version."""
     wanted = {_name(each): each.partition("==")[2] for each in draft.own.get(Variant.REPRO, ())}
-    found = {name: told.installed.get(name, "missing") for name in wanted}
+    found = {name: requirements.installed.get(name, "missing") for name in wanted}
     return [f"{name} {version}" for name, version in found.items() if not same_version(version, wanted[name])]
 
 
@@ -213,36 +210,36 @@ def _image(gpus: int, pins: Sequence[str], known: Sequence[str]) -> str:
 @dataclass(frozen=True)
 class _Making:
     root: Path
-    wanted: Wanted
-    say: Say
+    options: NewCase
+    say: Note
     notes: list[str] = field(default_factory=list)
 
     def begun(self) -> tuple[Draft, Requirements]:
-        """What can be told without a trial."""
-        wanted, own = self.wanted, _own(self.wanted)
-        text = _source(wanted.source) if wanted.source else EMPTY_SCRIPT
+        """What is known without a trial."""
+        options, own = self.options, _own(self.options)
+        text = _source(options.source) if options.source else EMPTY_SCRIPT
         given = {_name(each) for pins in own.values() for each in pins}
-        told = _NOTHING if wanted.source is None else _requirements(text, wanted.source, _python(wanted), given)
+        found = _NOTHING if options.source is None else _requirements(text, options.source, _python(options), given)
         gpus = _gpus(text, self.notes)
         draft = Draft(
-            id=wanted.id,
+            id=options.id,
             script=text,
-            image=_image(gpus, [*told.pinned, *own.get(Variant.REPRO, ())], known_images(self.root)),
+            image=_image(gpus, [*found.pinned, *own.get(Variant.REPRO, ())], known_images(self.root)),
             gpus=gpus,
-            pins=told.pinned,
-            unknown=told.blanks,
+            pins=found.pinned,
+            unknown=found.blanks,
             own=own,
-            report=link.parse(wanted.issue) if wanted.issue else None,
+            report=parse_report(options.issue) if options.issue else None,
         )
-        self.notes.extend([*told.notes, *_on_releases(draft)])
-        return draft, told
+        self.notes.extend([*found.notes, *_on_releases(draft)])
+        return draft, found
 
-    def tried(self, draft: Draft, told: Requirements) -> tuple[Draft, dict[str, str]]:
+    def tried(self, draft: Draft, found: Requirements) -> tuple[Draft, dict[str, str]]:
         """The draft with what trials propose, and the locks that were made for them."""
-        if self.wanted.engine:
+        if self.options.engine:
             return self._tried_locked(draft)
-        python = _python(self.wanted)
-        if others := _others_installed(draft, told):
+        python = _python(self.options)
+        if others := _others_installed(draft, found):
             self.notes.append(f"not tried: {', '.join(others)} is installed here; --engine venv tries both versions")
         elif python:
             draft = self._tried_here(draft, python)
@@ -252,54 +249,63 @@ class _Making:
         return draft, {}
 
     def _tried_here(self, draft: Draft, python: Path) -> Draft:
-        from gpu_casebook.author import trial  # noqa: PLC0415 what runs trials takes its time to import
+        """With one trial by the author's own Python."""
+        from gpu_casebook.engines.venv.engine import VenvEngine  # noqa: PLC0415 only a trial needs it
 
-        assert self.wanted.source
-        name = self.wanted.source.name
+        assert self.options.source
+        name = self.options.source.name
         self.say(f"one trial of {name} with {python} ...")
-        text, limit = script(draft, Variant.REPRO), self.wanted.timeout_s
-        result = trial.in_active(python, Path("repro.py"), text, gpus=draft.gpus, timeout_s=limit, note=self.say)
-        return self._with_failure(draft, result, name)
+        with VenvEngine() as engine:
+            prepared = Prepared(key="active", python=str(python.absolute()))
+            return self._with_failure(draft, self._trial(draft, Variant.REPRO, engine, prepared, self.say), name)
 
     def _tried_locked(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
+        """With one trial of each variant that has requirements of its own, in an environment that is locked for it."""
         from gpu_casebook.engines.choose import choose  # noqa: PLC0415
 
         if draft.unknown:
             raise UsageError(f"nothing can be locked while a requirement is unknown: {draft.unknown[0]}")
         locks: dict[str, str] = {}
-        with choose(self.wanted.engine, self.root, self.say) as engine:
+        with choose(self.options.engine, self.root, self.say) as engine:
             for variant in Variant if draft.release else (Variant.REPRO,):
                 name = f"{draft.environment}.{variant}.txt" if draft.release else f"{draft.environment}.txt"
                 self.say(f"locking {name} ...")
                 locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, _quiet)
-                result = self._trial(draft, variant, locks[name], engine)
+                self.say(f"one trial of {variant} ({engine.version}) ...")
+                recipe = Recipe(image=draft.image, lock=locks[name], python=draft.python)
+                result = self._trial(draft, variant, engine, engine.prepare(recipe, _quiet), _quiet)
                 add = self._with_failure if variant is Variant.REPRO else self._with_proof
                 draft = add(draft, result, f"{variant}.py")
         return draft, locks
 
-    def _trial(self, draft: Draft, variant: Variant, lock: str, engine: "Engine") -> "TrialResult":
-        from gpu_casebook.author import trial  # noqa: PLC0415
-        from gpu_casebook.trial import Recipe  # noqa: PLC0415
+    def _trial(self, draft: Draft, variant: Variant, engine: Engine, prepared: Prepared, note: Note) -> TrialResult:
+        """Run a variant's script once, with stdin closed, on as many GPUs as it seems to need or as there are."""
+        gpus = [gpu.index for gpu in hardware.gpus()][: draft.gpus] if draft.gpus else []
+        limit = self.options.timeout_s
+        request = TrialRequest(
+            files={f"{variant}.py": script(draft, variant).encode()},
+            arguments=[f"{variant}.py"],
+            limits=Limits(timeout_s=limit),
+            gpus=gpus,
+            watch=Watch.from_second(min(HANG_AFTER_S, limit / 2), gpus=bool(gpus)),
+        )
+        with hardware.lock_gpus(gpus, note) if gpus and engine.local else nullcontext():
+            return engine.run(prepared, request)
 
-        self.say(f"one trial of {variant} ({engine.version}) ...")
-        recipe = Recipe(image=draft.image, lock=lock, python=draft.python)
-        scripts, limit = {f"{variant}.py": script(draft, variant)}, self.wanted.timeout_s
-        return trial.in_locked(engine, recipe, scripts, gpus=draft.gpus, timeout_s=limit, note=_quiet)
-
-    def _with_failure(self, draft: Draft, result: "TrialResult", name: str) -> Draft:
+    def _with_failure(self, draft: Draft, result: TrialResult, name: str) -> Draft:
         proposal = propose(result, name)
         self.notes.extend([f"repro: {proposal.seen} ({result.duration_s:.1f} s)", *proposal.remarks])
         enough = max(LEAST_TIMEOUT_S, math.ceil(result.duration_s * 4 / 60) * 60)
         return replace(draft, proposal=proposal, timeout_s=enough)
 
-    def _with_proof(self, draft: Draft, result: "TrialResult", name: str) -> Draft:
+    def _with_proof(self, draft: Draft, result: TrialResult, name: str) -> Draft:
         passed = proof(result, name, draft.proposal)
         self.notes.extend([f"fixed: {passed.seen} ({result.duration_s:.1f} s)", *passed.remarks])
-        return replace(draft, proposal=told_by(draft.proposal, passed), proof=passed)
+        return replace(draft, proposal=keep_discriminating_figures(draft.proposal, passed), proof=passed)
 
 
 def _quiet(_: str) -> None:
-    """What locking and preparing do in between, nobody has to know here."""
+    """A note that is not shown: the steps of locking and preparing."""
 
 
 # Writing

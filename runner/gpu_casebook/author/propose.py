@@ -2,12 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gpu_casebook.author.blanks import MARK
-from gpu_casebook.author.generalise import pattern
+from gpu_casebook.author.draft import MARK, Proposal
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation
 from gpu_casebook.judging import infra
@@ -43,23 +42,27 @@ _ACCESS = {
 _ERROR = re.compile(r"(?:^|[_.-])(?:err|error|diff|difference|delta|deviation|off_by)(?:$|[_.-])", re.IGNORECASE)
 _NON_FINITE = re.compile(r"(?:^|[_.-])(?:nans?|infs?|non_?finite|not_finite)(?:$|[_.-])", re.IGNORECASE)
 _MEASURE = re.compile(r"(?:^|[_.-])(?:over|ratio|factor|scale|mean|norm|loss)(?:$|[_.-])", re.IGNORECASE)
+LENGTH = 160
+"""Characters of a message that are taken: enough to know it by, and what comes after tends to vary."""
+
+_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
+_UNIT = r"[KMGT]i?B|bytes|ms|us|seconds|minutes|s"
+_PARTS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"0x[0-9a-fA-F]+", lambda _: "0x[0-9a-fA-F]+"),
+    (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", lambda _: "[0-9a-f-]+"),
+    (r"(?<![\w.:/])(?:/[\w.+@~-]+){2,}/?", lambda _: r"/\S+"),
+    (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?", lambda _: r"\d[\d:.,TZ -]*"),
+    (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b", lambda _: r"\d[\d:.,]*"),
+    (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b", lambda _: r"\d[\d.:]*"),
+    (
+        r"\b(?i:pid|process|thread|port)[ :=#]{1,2}\d{2,}\b",
+        lambda found: _escaped(found[0].rstrip("0123456789")) + r"\d+",
+    ),
+    (rf"\b\d+(?:\.\d+)? ?(?:{_UNIT})\b", lambda found: r"\d[\d.]*" + found[0].lstrip("0123456789.")),
+    (r"\b\d+\.\d{3,}(?:e[+-]?\d+)?\b", lambda _: r"\d[\d.e+-]*"),
+)
+_VOLATILE = [(re.compile(pattern), write) for pattern, write in _PARTS]
 _WANTS_INPUT = "asks for input, and a trial has none: put the values into the script"
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What to write under `expect`, key by key: texts, or a mapping of figures to bounds; empty where nothing is known.
-
-    `remarks` are lines for the author, who is told what was seen as `seen`: how it ended, or the figures that tell,
-    which come from `figures`, all that was printed.
-    """
-
-    failure: Failure | None = None
-    repro: Mapping[str, Any] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    seen: str = ""
-    remarks: Sequence[str] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 def propose(result: TrialResult, name: str) -> Proposal:
@@ -105,8 +108,8 @@ def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
     return Proposal(fixed=fixed, seen=_listed(seen.figures, wrong) or told, remarks=remarks, figures=seen.figures)
 
 
-def told_by(failing: Proposal, passed: Proposal) -> Proposal:
-    """`failing`, where it was told by its figures, told by those alone that the fixed variant's bounds rule out."""
+def keep_discriminating_figures(failing: Proposal, passed: Proposal) -> Proposal:
+    """Drop figures from what was seen of repro that the fixed variant's bounds would also accept."""
     if failing.repro.keys() != {"figures"} or not passed.fixed:
         return failing
     return replace(failing, seen=_listed(failing.figures, _wrong(failing.figures, passed.fixed)))
@@ -272,3 +275,38 @@ def _remarks(seen: Observation) -> list[str]:
     if len(seen.figures) > FIGURES:
         told.append(f"{len(seen.figures) - FIGURES} more figures were printed; the first {FIGURES} are taken")
     return told
+
+
+# A message as a regular expression
+
+
+def pattern(text: str) -> str:
+    """A regular expression found in `text`, and in the same text with other addresses, paths, times, sizes and pids."""
+    written: list[str] = []
+    taken = 0
+    for start, end, piece in _pieces(text):
+        if taken + (end - start) > LENGTH and written:
+            break
+        taken += end - start
+        written.append(piece)
+    return "".join(written).rstrip() if len(written) > 1 else "".join(written)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int, str]]:
+    """Volatile parts whole, and everything else word by word, as (start, end, pattern)."""
+    at = 0
+    while at < len(text):
+        found = [(match, write) for volatile, write in _VOLATILE if (match := volatile.search(text, at))]
+        match, write = min(found, key=lambda each: (each[0].start(), -each[0].end()), default=(None, None))
+        until = match.start() if match else len(text)
+        for word in re.finditer(r"\s*\S+|\s+", text[at:until]):
+            yield at + word.start(), at + word.end(), _escaped(word[0])
+        if match is None or write is None:
+            return
+        yield match.start(), match.end(), write(match)
+        at = match.end()
+
+
+def _escaped(text: str) -> str:
+    """Unlike re.escape, this leaves alone what has no meaning outside of verbose patterns: spaces, hyphens, #."""
+    return _SPECIAL.sub(r"\\\g<0>", text)

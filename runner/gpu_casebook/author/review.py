@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gpu_casebook.author import complaints
 from gpu_casebook.author.check import check_all
-from gpu_casebook.author.finding import Finding, Severity, error, note, warning
+from gpu_casebook.author.complaints import note, warning
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import ManifestError
+from gpu_casebook.errors import ManifestError, Problem, Severity
 from gpu_casebook.evidence import Evidence, Outcome, Trial, Variant, Verdict
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MANIFEST, Case, find, known_images
@@ -28,43 +28,42 @@ _NEAR = 0.1
 
 @dataclass(frozen=True)
 class Review:
-    """What was found in a case. `told` are lines on what was done."""
+    """What was found in a case."""
 
-    findings: tuple[Finding, ...]
-    told: tuple[str, ...] = ()
+    problems: tuple[Problem, ...]
+    done: tuple[str, ...] = ()  # lines on what was tried
 
     def count(self, severity: Severity) -> int:
-        return sum(finding.severity is severity for finding in self.findings)
+        return sum(each.severity is severity for each in self.problems)
 
 
-def static(root: Path, name: str) -> tuple[Case | None, list[Finding]]:
+def static(root: Path, name: str) -> tuple[Case | None, list[Problem]]:
     """All that can be said without running anything, and the case if its manifest is one."""
     checked = check_all(root, [name])
-    findings = [Finding(Severity.ERROR, each) for each in checked.problems]
-    findings += [Finding(Severity.WARNING, each) for each in checked.warnings]
+    problems = [*checked.problems, *checked.warnings]
     try:
         case = find(root, name, known_images(root))
     except ManifestError:
-        return None, findings
-    return case, findings + list(_complaints(case, f"cases/{name}"))
+        return None, problems
+    return case, problems + list(_complaints(case, f"cases/{name}"))
 
 
 def review(root: Path, name: str, options: Options, engine: Engine, console: Console) -> Review:
     """Everything. Trials are run only where no error was found before: they would show it again, more slowly."""
-    case, findings = static(root, name)
-    if case is None or any(each.severity is Severity.ERROR for each in findings):
-        return Review(tuple(_sorted(findings)), ("not tried: the errors come first",))
+    case, problems = static(root, name)
+    if case is None or any(each.severity is Severity.ERROR for each in problems):
+        return Review(tuple(_sorted(problems)), ("not tried: the errors come first",))
     tried = Tried(case, options, engine, console)
-    findings += tried.findings()
-    return Review(tuple(_sorted(findings)), tuple(tried.told))
+    problems += tried.problems()
+    return Review(tuple(_sorted(problems)), tuple(tried.done))
 
 
-def _sorted(findings: list[Finding]) -> list[Finding]:
+def _sorted(problems: list[Problem]) -> list[Problem]:
     order = list(Severity)
-    return sorted(findings, key=lambda each: (order.index(each.severity), each.problem.path, each.problem.line))
+    return sorted(problems, key=lambda each: (order.index(each.severity), each.path, each.line))
 
 
-def _complaints(case: Case, shown: str) -> Iterator[Finding]:
+def _complaints(case: Case, shown: str) -> Iterator[Problem]:
     manifest, lines = f"{shown}/{MANIFEST}", _lines(case)
     yield from complaints.of_manifest(case.manifest, manifest, lines)
     text = (case.directory / MANIFEST).read_text(encoding="utf-8")
@@ -99,18 +98,18 @@ class Tried:
     options: Options
     engine: Engine
     console: Console
-    told: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
 
     @property
     def _path(self) -> str:
         return f"cases/{self.case.id}/{MANIFEST}"
 
-    def findings(self) -> list[Finding]:
+    def problems(self) -> list[Problem]:
         run = run_case(self.case, self.options, self.engine, self.console)
         if isinstance(run, Skipped):
-            self.told.append("not tried: no environment can run here")
+            self.done.append("not tried: no environment can run here")
             return [note(self._path, self._line("environments"), f"not tried here: {why}") for why in run.reasons]
-        self.told.append(f"tried in environment {run.environment.name}: {run.verdict}")
+        self.done.append(f"tried in environment {run.environment.name}: {run.verdict}")
         found = list(self._of_run(run))
         if run.verdict is Verdict.CONFIRMED:
             found += self._of_swap(run.environment.name)
@@ -120,19 +119,18 @@ class Tried:
         lines = _lines(self.case)
         return next((lines[place] for place in places if place in lines), 1)
 
-    def _of_run(self, run: Evidence) -> Iterator[Finding]:
+    def _of_run(self, run: Evidence) -> Iterator[Problem]:
         if run.verdict is not Verdict.CONFIRMED:
             variant = Variant.FIXED if run.verdict is Verdict.FIX_FAILS else Variant.REPRO
             line = self._line(f"{variant}.expect", variant)
-            yield error(
-                self._path, line, f"{run.verdict} in environment {run.environment.name}: {plain(headline(run))}"
-            )
+            what = f"{run.verdict} in environment {run.environment.name}: {plain(headline(run))}"
+            yield Problem(self._path, line, "", what)
             mismatches = dict.fromkeys(each for trial in run.trials_of(variant) for each in trial.mismatches)
-            yield from (error(self._path, line, each, f"{variant}.expect") for each in mismatches)
+            yield from (Problem(self._path, line, f"{variant}.expect", each) for each in mismatches)
         for variant in Variant:
             yield from self._of_trials(variant, run)
 
-    def _of_trials(self, variant: Variant, run: Evidence) -> Iterator[Finding]:
+    def _of_trials(self, variant: Variant, run: Evidence) -> Iterator[Problem]:
         trials = [trial for trial in run.trials_of(variant) if trial.outcome is Outcome.AS_EXPECTED]
         slowest = max((trial.duration_s for trial in trials), default=0.0)
         script = self._path.replace(MANIFEST, f"{variant}.py")
@@ -143,16 +141,16 @@ class Tried:
             values = [trial.observation.figures[name] for trial in trials if name in trial.observation.figures]
             if near := near_to(bound, values):
                 where = f"{variant}.expect.figures.{name}"
-                told = f"{near:.4g} was seen, which is near to the bound {bound}; leave more room"
-                yield warning(self._path, self._line(where, f"{variant}.expect"), told, where)
+                done = f"{near:.4g} was seen, which is near to the bound {bound}; leave more room"
+                yield warning(self._path, self._line(where, f"{variant}.expect"), done, where)
         yield from self._of_noise(variant, trials, script)
 
-    def _of_noise(self, variant: Variant, trials: list[Trial], script: str) -> Iterator[Finding]:
+    def _of_noise(self, variant: Variant, trials: list[Trial], script: str) -> Iterator[Problem]:
         longest = max((len(trial.stdout) for trial in trials), default=0)
         if longest > 10_000:
             yield warning(script, 1, f"{variant} prints {longest} characters to stdout; what matters drowns in them")
 
-    def _of_swap(self, environment: str) -> Iterator[Finding]:
+    def _of_swap(self, environment: str) -> Iterator[Problem]:
         """repro.py in fixed.py's place and the other way round must not be confirmed."""
         self.console.say("exchanged: repro.py as fixed.py, fixed.py as repro.py")
         trials = None if self.case.expectation(environment, Variant.REPRO).rate else 1
@@ -161,12 +159,12 @@ class Tried:
             run = run_case(exchanged(self.case, Path(scratch)), options, self.engine, self.console)
         if isinstance(run, Skipped):
             return
-        self.told.append(f"exchanged: {run.verdict}")
+        self.done.append(f"exchanged: {run.verdict}")
         if run.verdict is Verdict.CONFIRMED:
             what = (
                 "with repro.py and fixed.py exchanged it is confirmed too, so the expectations do not tell them apart"
             )
-            yield error(self._path, self._line("repro.expect", "repro"), what)
+            yield Problem(self._path, self._line("repro.expect", "repro"), "", what)
 
 
 def exchanged(case: Case, scratch: Path) -> Case:

@@ -20,8 +20,8 @@ def doctor(
     """
     from gpu_casebook.doctor import render
     from gpu_casebook.doctor.gather import gather
-    from gpu_casebook.doctor.rules import Severity, diagnose
-    from gpu_casebook.errors import MachineError
+    from gpu_casebook.doctor.rules import diagnose
+    from gpu_casebook.errors import MachineError, Severity
 
     facts, needs = gather(root(), chosen_cases(cases), online=online)
     findings = diagnose(facts, needs)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from gpu_casebook.doctor.facts import Facts, Need
-from gpu_casebook.doctor.rules import Severity, Shortcoming
+from gpu_casebook.doctor.rules import Shortcoming
+from gpu_casebook.errors import Severity
 
 _ABOUT_SHOWN = 3
 

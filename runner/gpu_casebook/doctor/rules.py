@@ -2,22 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.doctor.compatibility import Build, build, covers, having, is_older, least_driver
 from gpu_casebook.doctor.facts import Directory, Facts, Need
+from gpu_casebook.errors import Severity
 from gpu_casebook.words import size
 
 GIB = 2**30
-
-
-class Severity(StrEnum):
-    ERROR = "error"  # stops runs, or makes their verdicts worthless
-    WARNING = "warning"  # takes something away
-    NOTE = "note"  # is good to know
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +19,7 @@ class Shortcoming:
     """What a rule found."""
 
     rule: str
-    severity: Severity
+    severity: Severity  # an error stops runs or makes verdicts worthless; a warning takes something away
     what: str
     fix: str  # the command to run
     about: Sequence[str] = ()  # the environments concerned; empty if it is the machine
