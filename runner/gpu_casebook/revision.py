@@ -36,16 +36,17 @@ def describe(checkout: Path) -> str:
     packed = checkout / "runner" / PACKED
     if packed.is_file():
         return packed.read_text(encoding="utf-8").strip()
-    revision = _git(checkout, "rev-parse", "--short=12", "HEAD")
+    revision = git(checkout, "rev-parse", "--short=12", "HEAD")
     if not revision:
         return __version__
-    changed = _git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "runner")
-    return f"{__version__} ({revision}{'+changes' if changed else ''})"
+    changed = git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "runner")
+    return f"{__version__} ({revision.strip()}{'+changes' if changed else ''})"
 
 
-def _git(checkout: Path, *words: str) -> str:
+def git(checkout: Path, *words: str) -> str | None:
+    """What git prints; None where it says no, or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, check=False)
     except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -100,7 +100,7 @@ class TestFiles:
     def test_editor_line(self, checkout: Checkout, good: Path) -> None:
         (good / "case.yaml").write_text(MANIFEST.split("\n", 1)[1])
         line = "# yaml-language-server: $schema=../case.schema.json"
-        assert warnings(checkout) == [f"case.yaml:1: editors complete a manifest that begins with: {line}"]
+        assert warnings(checkout) == [f"case.yaml:1: warning: editors complete a manifest that begins with: {line}"]
 
     def test_a_link_out_of_the_case(self, checkout: Checkout, good: Path) -> None:
         (good / "data").mkdir()
@@ -250,7 +250,7 @@ class TestFix:
     def test_large(self, checkout: Checkout, good: Path) -> None:
         (good / "fixed.py").write_text(SCRIPT + "".join(f"x = {n}\n" for n in range(21)))
         assert warnings(checkout) == [
-            "fixed.py:1: differs from repro.py in 21 lines; the fix and nothing else should (20 at most)"
+            "fixed.py:1: warning: differs from repro.py in 21 lines; the fix and nothing else should (20 at most)"
         ]
 
     def test_at_the_limit(self, checkout: Checkout, good: Path) -> None:

@@ -173,7 +173,7 @@ class TestCommand:
         (here / "cases" / "tiny" / "README.md").unlink()
         status, said = casebook("check", "tiny")
         assert status == 3
-        assert "cases/tiny/README.md:1: error: is missing or empty" in said
+        assert "cases/tiny/README.md:1: is missing or empty" in said
 
     @pytest.mark.usefixtures("here")
     def test_an_unknown_case_is_one_line(self) -> None:

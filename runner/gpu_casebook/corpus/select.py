@@ -1,7 +1,6 @@
 """What was asked for -> the jobs of a run, and those that end before they begin: broken manifests, no hardware."""
 
 import shlex
-import subprocess
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from gpu_casebook.evidence import Grade, Variant
 from gpu_casebook.manifest.case import Case, discover, find, known_images
 from gpu_casebook.manifest.model import EnvironmentSpec, Failure
 from gpu_casebook.packages.lock import content_key
+from gpu_casebook.revision import git
 from gpu_casebook.run.plan import recipe
 from gpu_casebook.text import one_line
 
@@ -265,27 +265,18 @@ def _on_images(root: Path, ids: Collection[str], images: Collection[str]) -> Ite
 
 def _changed_paths(root: Path, revision: str) -> list[str]:
     """Relative to `root`: committed, staged, changed or new."""
-    if _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}") is None:
+    if git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}") is None:
         raise UsageError(f"--changed-since {revision}: {_what_git_has(root)}")
-    base = (_git(root, "merge-base", "HEAD", revision) or revision).strip()
+    base = (git(root, "merge-base", "HEAD", revision) or revision).strip()
     lists = (
-        _git(root, "diff", "--name-only", "--relative", "--no-renames", "-z", base, "--"),
-        _git(root, "ls-files", "--others", "--exclude-standard", "-z"),
+        git(root, "diff", "--name-only", "--relative", "--no-renames", "-z", base, "--"),
+        git(root, "ls-files", "--others", "--exclude-standard", "-z"),
     )
     return list(chain.from_iterable((names or "").split("\0")[:-1] for names in lists))
 
 
 def _what_git_has(root: Path) -> str:
-    names = _git(root, "for-each-ref", "--sort=-creatordate", "--format=%(refname:short)")
+    names = git(root, "for-each-ref", "--sort=-creatordate", "--format=%(refname:short)")
     if names is None:
         return "this checkout has no git history, so nobody knows what changed"
     return f"git knows no such revision here (there are: {_listed([*names.split(), 'HEAD~1'])})"
-
-
-def _git(root: Path, *words: str) -> str | None:
-    """None where git says no, or is not there."""
-    try:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -4,9 +4,8 @@ import getpass
 import json
 import re
 import socket
-import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.records.bisection import bisections
 from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
+from gpu_casebook.revision import git
 from gpu_casebook.words import date
 
 _GITHUB = re.compile(
@@ -56,56 +56,47 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
     )
     if source.stale:
         notes = [*notes, f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}"]
-    return Filed(compose(source), found, run, path, [*_fixed(run), *_gone(seen), *notes])
+    return Filed(compose(source), found, run, path, [*_reasons_not_to(run, seen), *notes])
 
 
-def _fixed(run: Evidence) -> list[str]:
+def _reasons_not_to(run: Evidence, seen: Mapping[str, Sighting]) -> Iterator[str]:
     upstream = run.case.upstream
-    if upstream.status != "fixed":
-        return []
-    where = f" ({upstream.fixed})" if upstream.fixed else ""
-    return [f"upstream has fixed this{where}: why file it? See {upstream.issue or f'github.com/{upstream.project}'}"]
-
-
-def _gone(seen: Mapping[str, Sighting]) -> list[str]:
-    newest = [f"{each.packages or name}" for name, each in seen.items() if each.state is State.FIXED]
-    return [f"the newest releases have it no more ({', '.join(newest)}): why file it?"] if newest else []
+    if upstream.status == "fixed":
+        where = f" ({upstream.fixed})" if upstream.fixed else ""
+        yield f"upstream has fixed this{where}: why file it? See {upstream.issue or f'github.com/{upstream.project}'}"
+    if gone := [each.packages or name for name, each in seen.items() if each.state is State.FIXED]:
+        yield f"the newest releases have it no more ({', '.join(gone)}): why file it?"
 
 
 def _named(case: Case, path: Path) -> tuple[Path, Evidence, list[str]]:
     run = load(path)
     if run.case.id != case.id:
         raise UsageError(f"--evidence {path}: that is a run of {run.case.id}, not of {case.id}")
-    return path, run, [f"from {path}: {_told(run)}"]
+    return path, run, [f"from {path}: {_summary(run)}"]
 
 
 def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Path, Evidence, list[str]]:
-    runs = {id(run): (path, run) for path in evidence_files(reports, case.id) for run in [load(path)]}
-    candidates = [run for _, run in runs.values() if environment in {None, run.environment.name}]
+    found = [(path, load(path)) for path in evidence_files(reports, case.id)]
+    candidates = [run for _, run in found if environment in {None, run.environment.name}]
     run = best(candidates)
     if run is None:
         asked = f" -- --environment {environment}" if environment else ""
         where = f" in environment {environment}" if environment else ""
         raise UsageError(f"there is no evidence of {case.id}{where}; make it: nox -s case-{case.id}{asked}")
-    path = runs[id(run)][0]
-    notes = [f"from {path.name}: {_told(run)}"]
-    notes += [f"  passed over: {_told(other)}" for other in candidates if other is not run]
+    path = next(path for path, each in found if each is run)
+    notes = [f"from {path.name}: {_summary(run)}"]
+    notes += [f"  passed over: {_summary(other)}" for other in candidates if other is not run]
     return path, run, notes
 
 
-def _told(run: Evidence) -> str:
+def _summary(run: Evidence) -> str:
     where = f"environment {run.environment.name} on {run.device} ({run.environment.grade})"
     return f"{run.verdict} in {where}, {date(run.started)}"
 
 
 def _link(root: Path, case: str) -> str | None:
     """Where the checkout's repository is on GitHub, if it says so."""
-    try:
-        asked = ["git", "-C", str(root), "config", "--get", "remote.origin.url"]
-        url = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return None
-    match = _GITHUB.fullmatch(url)
+    match = _GITHUB.fullmatch((git(root, "config", "--get", "remote.origin.url") or "").strip())
     return f"https://github.com/{match['project']}/tree/HEAD/cases/{case}" if match else None
 
 

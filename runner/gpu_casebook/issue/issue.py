@@ -23,7 +23,7 @@ from gpu_casebook.words import date, utc
 
 LIMIT = 65_536
 """Characters that GitHub takes."""
-_ROOM = LIMIT - 256
+_MOST = LIMIT - 256
 _OUTPUT_STEPS = (16_000, 8_000, 4_000, 2_000, 800)
 _SCRIPT_LEAST = 4_000
 _SLACK = 4_000
@@ -57,7 +57,7 @@ class Issue:
 
 
 @dataclass(frozen=True)
-class Room:
+class Budget:
     """Characters that the long parts may take."""
 
     output: int
@@ -65,11 +65,11 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Work:
-    """One attempt at a report. What is long is redacted before it is cut: half a token could not be told any more."""
+class Attempt:
+    """One attempt at a report. Long texts are redacted before they are cut: half a token would not be recognised."""
 
     source: Source
-    room: Room
+    budget: Budget
     removed: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -108,23 +108,23 @@ def _shown(run: Evidence) -> int:
 def compose(source: Source) -> Issue:
     """The report, under GitHub's limit: outputs give way first, in their middle, then the script."""
     form, project = form_of(source.run.case.upstream.project), source.run.case.upstream.project
-    rooms = _rooms(len(source.script))
-    attempts = (_attempt(source, form, room) for room in rooms)
-    made = next((made for made in attempts if len(made.text) <= _ROOM), None) or _attempt(source, form, rooms[-1])
-    text = middle_cut(made.text, _ROOM)
+    budgets = _budgets(len(source.script))
+    attempts = (_attempt(source, form, budget) for budget in budgets)
+    made = next((made for made in attempts if len(made.text) <= _MOST), None) or _attempt(source, form, budgets[-1])
+    text = middle_cut(made.text, _MOST)
     title = redact(f"{form.get('title', '')}{source.run.case.title}", source.private)
     return Issue(project, title.text, text, _cuts(text), made.counts + title.counts)
 
 
-def _attempt(source: Source, form: Mapping[str, Any], room: Room) -> Redacted:
-    work = Work(source, room)
-    body = redact(_body(work, form), source.private)
-    return Redacted(body.text, work.removed + body.counts)
+def _attempt(source: Source, form: Mapping[str, Any], budget: Budget) -> Redacted:
+    attempt = Attempt(source, budget)
+    body = redact(_body(attempt, form), source.private)
+    return Redacted(body.text, attempt.removed + body.counts)
 
 
-def _rooms(script: int) -> list[Room]:
-    steps = [Room(output, script + 1) for output in _OUTPUT_STEPS]
-    return [*steps, Room(_OUTPUT_STEPS[-1], 20_000), Room(_OUTPUT_STEPS[-1], _SCRIPT_LEAST)]
+def _budgets(script: int) -> list[Budget]:
+    steps = [Budget(output, script + 1) for output in _OUTPUT_STEPS]
+    return [*steps, Budget(_OUTPUT_STEPS[-1], 20_000), Budget(_OUTPUT_STEPS[-1], _SCRIPT_LEAST)]
 
 
 def _cuts(text: str) -> list[str]:
@@ -159,68 +159,69 @@ def form_of(project: str) -> dict[str, Any]:
     return dict(next(found, forms["generic"]))
 
 
-def _body(work: Work, form: Mapping[str, Any]) -> str:
+def _body(attempt: Attempt, form: Mapping[str, Any]) -> str:
     sections = []
-    for heading, parts in form["sections"]:
-        told = [_part(name, work) for name in parts]
-        text = "\n".join(told) if all(":" in name for name in parts) else "\n\n".join(filter(None, told))
+    for heading, names in form["sections"]:
+        parts = [_part(name, attempt) for name in names]
+        text = "\n".join(parts) if all(":" in name for name in names) else "\n\n".join(filter(None, parts))
         sections.append(f"{heading}\n\n{text or '_No response_'}\n")
     return "\n".join(sections)
 
 
-def _part(name: str, work: Work) -> str:
+def _part(name: str, attempt: Attempt) -> str:
     kind, _, text = name.partition(":")
     if kind in {"check", "tick"}:
         return f"- [{'x' if kind == 'tick' else ' '}] {text}"
-    return _PARTS[name](work)
+    return _PARTS[name](attempt)
 
 
 # The parts
 
 
-def _summary(work: Work) -> str:
-    run = work.run
-    told = [f"{prose(run.case.title)}.", str(markdown(headline(run)))]
-    told += [str(prose(each)) for each in cautions(run.environment)]
-    if work.source.stale:
-        told.append("The script has been edited since this run.")
-    return "\n\n".join(told)
+def _summary(attempt: Attempt) -> str:
+    run = attempt.run
+    parts = [f"{prose(run.case.title)}.", str(markdown(headline(run)))]
+    parts += [str(prose(each)) for each in cautions(run.environment)]
+    if attempt.source.stale:
+        parts.append("The script has been edited since this run.")
+    return "\n\n".join(parts)
 
 
-def _script(work: Work) -> str:
-    return f"`repro.py`:\n\n{fence(work.cut(work.source.script, work.room.script), 'python')}"
+def _script(attempt: Attempt) -> str:
+    return f"`repro.py`:\n\n{fence(attempt.cut(attempt.source.script, attempt.budget.script), 'python')}"
 
 
-def _command(_work: Work) -> str:
-    told = "Run it with [uv](https://docs.astral.sh/uv/), which installs what its header names:"
-    return f"{told}\n\n{fence('uv run repro.py', 'sh')}"
+def _command(_: Attempt) -> str:
+    intro = "Run it with [uv](https://docs.astral.sh/uv/), which installs what its header names:"
+    return f"{intro}\n\n{fence('uv run repro.py', 'sh')}"
 
 
-def _actual(work: Work) -> str:
-    trial = _sample(work.run, Variant.REPRO)
+def _actual(attempt: Attempt) -> str:
+    trial = _sample(attempt.run, Variant.REPRO)
     if trial is None:
         return ""
     texts = [("stderr", trial.stderr), ("stdout", trial.stdout)]
     shown = [
-        f"{stream}:\n\n{fence(work.cut(plain(text).strip(), work.room.output))}"
+        f"{stream}:\n\n{fence(attempt.cut(plain(text).strip(), attempt.budget.output))}"
         for stream, text in texts
         if text.strip()
     ]
-    return "\n\n".join(["What it does:", *shown, *_stacks(work, trial)]) if shown or trial.observation.stacks else ""
+    return "\n\n".join(["What it does:", *shown, *_stacks(attempt, trial)]) if shown or trial.observation.stacks else ""
 
 
-def _stacks(work: Work, trial: Trial) -> list[str]:
-    told = "\n\n".join(f"{stack.command} ({stack.source})\n{stack.text}" for stack in trial.observation.stacks)
-    return [f"Where its processes stand:\n\n{fence(work.cut(told, work.room.output))}"] if told else []
+def _stacks(attempt: Attempt, trial: Trial) -> list[str]:
+    text = "\n\n".join(f"{stack.command} ({stack.source})\n{stack.text}" for stack in trial.observation.stacks)
+    return [f"Where its processes stand:\n\n{fence(attempt.cut(text, attempt.budget.output))}"] if text else []
 
 
-def _expected(work: Work) -> str:
-    run, lines = work.run, [str(code(line)) for line in work.run.case.signature.get(Variant.FIXED, [])]
-    told = [f"With the fix the same check passes: {', '.join(lines)}."] if lines else []
+def _expected(attempt: Attempt) -> str:
+    run, lines = attempt.run, [str(code(line)) for line in attempt.run.case.signature.get(Variant.FIXED, [])]
+    parts = [f"With the fix the same check passes: {', '.join(lines)}."] if lines else []
     trial = _sample(run, Variant.FIXED)
     if trial and trial.stdout.strip():
-        told.append(f"It then prints:\n\n{fence(work.cut(plain(trial.stdout).strip(), min(2_000, work.room.output)))}")
-    return "\n\n".join(told)
+        printed = attempt.cut(plain(trial.stdout).strip(), min(2_000, attempt.budget.output))
+        parts.append(f"It then prints:\n\n{fence(printed)}")
+    return "\n\n".join(parts)
 
 
 def _sample(run: Evidence, variant: Variant) -> Trial | None:
@@ -229,8 +230,8 @@ def _sample(run: Evidence, variant: Variant) -> Trial | None:
     return min(trials, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
 
 
-def _signature(work: Work) -> str:
-    lines = [f"- {prose(aspect)}: {code(value)}" for aspect, _, value in _declared(work.run)]
+def _signature(attempt: Attempt) -> str:
+    lines = [f"- {prose(aspect)}: {code(value)}" for aspect, _, value in _declared(attempt.run)]
     return "\n".join(["It is this failure if all of this holds:", "", *lines]) if lines else ""
 
 
@@ -238,36 +239,36 @@ def _declared(run: Evidence) -> list[tuple[str, str, str]]:
     return [line.partition(": ") for line in run.case.signature.get(Variant.REPRO, [])]
 
 
-def _rates(work: Work) -> str:
-    run, told = work.run, []
+def _rates(attempt: Attempt) -> str:
+    run, parts = attempt.run, []
     for variant, words in (
         (Variant.REPRO, "The failure shows in"),
         (Variant.FIXED, "With the fix the check passes in"),
     ):
         rate = run.rates.get(variant)
         if rate and rate.n:
-            told.append(f"{words} {share(rate)} fresh processes ({interval(rate)}).")
+            parts.append(f"{words} {share(rate)} fresh processes ({interval(rate)}).")
     where = f"Seen on {prose(run.device)}, {date(run.started)}."
-    return " ".join([*told, where])
+    return " ".join([*parts, where])
 
 
-def _sanitizer(work: Work) -> str:
-    tool, finding = finding_of(work.run)
+def _sanitizer(attempt: Attempt) -> str:
+    tool, finding = finding_of(attempt.run)
     return f"compute-sanitizer ({tool}) finds {prose(sentence(finding), 1000)}." if tool and finding else ""
 
 
-def _versions(work: Work) -> str:
-    told = []
-    for found in work.source.bisections:
+def _versions(attempt: Attempt) -> str:
+    lines = []
+    for found in attempt.source.bisections:
         package = found.question.package
         good, bad = (", ".join(versions) for versions in (found.known_good, found.known_bad))
         parts = [f"bad: {bad}" if bad else "", f"good: {good}" if good else "", found.answer or ""]
-        told.append(f"- {code(package)}: {prose('; '.join(filter(None, parts)), 1000)}")
-    for environment, seen in work.source.sightings.items():
+        lines.append(f"- {code(package)}: {prose('; '.join(filter(None, parts)), 1000)}")
+    for environment, seen in attempt.source.sightings.items():
         first = f"; the first without it: {', '.join(seen.first_fixed)}" if seen.first_fixed else ""
         words = f"{_STATES[seen.state]}, {date(seen.last)}{first}"
-        told.append(f"- {prose(seen.packages or environment)}, the newest releases: {prose(words, 1000)}")
-    return "\n".join(["Versions that were tried:", "", *told]) if told else ""
+        lines.append(f"- {prose(seen.packages or environment)}, the newest releases: {prose(words, 1000)}")
+    return "\n".join(["Versions that were tried:", "", *lines]) if lines else ""
 
 
 _STATES = {
@@ -278,72 +279,76 @@ _STATES = {
 }
 
 
-def _fix(work: Work) -> str:
-    upstream, diff = work.run.case.upstream, work.run.case.fix_diff
-    told = []
+def _fix(attempt: Attempt) -> str:
+    upstream, diff = attempt.run.case.upstream, attempt.run.case.fix_diff
+    parts = []
     if upstream.introduced:
-        told.append(f"Introduced in {code(upstream.introduced)}.")
+        parts.append(f"Introduced in {code(upstream.introduced)}.")
     if upstream.fixed:
-        told.append(f"Fixed in {code(upstream.fixed)}.")
+        parts.append(f"Fixed in {code(upstream.fixed)}.")
     if diff.strip():
-        told.append(f"What makes it pass:\n\n{fence(work.cut(diff, _DIFF_MOST), 'diff')}")
-    return "\n\n".join(told)
+        parts.append(f"What makes it pass:\n\n{fence(attempt.cut(diff, _DIFF_MOST), 'diff')}")
+    return "\n\n".join(parts)
 
 
-def _links(work: Work) -> str:
-    upstream = work.run.case.upstream
+def _links(attempt: Attempt) -> str:
+    upstream = attempt.run.case.upstream
     links = [link for link in (upstream.issue, *upstream.links) if link]
     return "\n".join(["Related:", "", *(f"- {link}" for link in dict.fromkeys(links))]) if links else ""
 
 
-def _case(work: Work) -> str:
-    run = work.run
-    name = f"[{run.case.id}]({work.source.link})" if work.source.link else f"`cases/{run.case.id}`"
+def _case(attempt: Attempt) -> str:
+    run = attempt.run
+    name = f"[{run.case.id}]({attempt.source.link})" if attempt.source.link else f"`cases/{run.case.id}`"
     return f"This is the case {name} of Casebook, run again by `{run.command}`."
 
 
-def _environment(work: Work) -> str:
-    return str(fence(environment_block(work.run.environment)))
+def _environment(attempt: Attempt) -> str:
+    return str(fence(environment_block(attempt.run.environment)))
 
 
-def _folded(work: Work) -> str:
+def _folded(attempt: Attempt) -> str:
     summary = "<summary>The output of <code>python collect_env.py</code>, from what was attested</summary>"
-    return f"<details>\n{summary}\n\n{_environment(work)}\n\n</details>"
+    return f"<details>\n{summary}\n\n{_environment(attempt)}\n\n</details>"
 
 
-def _attested(work: Work) -> Attestation:
-    return work.run.environment.attestation or Attestation(python=work.run.environment.python, platform="unknown")
+def _attested(attempt: Attempt) -> Attestation:
+    environment = attempt.run.environment
+    return environment.attestation or Attestation(python=environment.python, platform="unknown")
 
 
-def _os(work: Work) -> str:
-    found = _attested(work)
+def _os(attempt: Attempt) -> str:
+    found = _attested(attempt)
     return f"- OS: {prose(found.os or operating_system(found))}"
 
 
-def _gpus(work: Work) -> str:
-    return "\n".join(f"- {prose(line)}" for line in gpu_lines(_attested(work).gpus))
+def _gpus(attempt: Attempt) -> str:
+    return "\n".join(f"- {prose(line)}" for line in gpu_lines(_attested(attempt).gpus))
 
 
-def _python(work: Work) -> str:
-    return f"- Python {prose(_attested(work).python)}"
+def _python(attempt: Attempt) -> str:
+    return f"- Python {prose(_attested(attempt).python)}"
 
 
-def _launcher(_work: Work) -> str:
+def _launcher(_: Attempt) -> str:
     return "None: `repro.py` starts all that it needs."
 
 
-def _docker(work: Work) -> str:
-    engine = work.run.engine
+def _docker(attempt: Attempt) -> str:
+    engine = attempt.run.engine
     return f"None is needed. This run: {prose(engine.version)}."
 
 
-def _release(work: Work) -> str:
-    name = work.run.case.upstream.project.rpartition("/")[2].lower()
-    pinned = [*work.run.environment.requirements, *work.run.environment.variant_requirements.get(Variant.REPRO, [])]
+def _release(attempt: Attempt) -> str:
+    name = attempt.run.case.upstream.project.rpartition("/")[2].lower()
+    pinned = [
+        *attempt.run.environment.requirements,
+        *attempt.run.environment.variant_requirements.get(Variant.REPRO, []),
+    ]
     return str(code(next((each for each in pinned if each.startswith(f"{name}==")), "see the script's header")))
 
 
-_PARTS: Mapping[str, Callable[[Work], str]] = {
+_PARTS: Mapping[str, Callable[[Attempt], str]] = {
     "summary": _summary,
     "script": _script,
     "command": _command,
@@ -364,5 +369,5 @@ _PARTS: Mapping[str, Callable[[Work], str]] = {
     "launcher": _launcher,
     "docker": _docker,
     "release": _release,
-    "nothing": lambda _work: "",
+    "nothing": lambda _: "",
 }
