@@ -7,9 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from gpu_casebook.document import Document
+from gpu_casebook.probe_registry import probe_of
 from gpu_casebook.reading.findings import Finding, Summary, Tool
 from gpu_casebook.trial import ProcessStack
 
@@ -117,47 +118,31 @@ class SanitizerReport(Document):
     cached: bool = False
 
 
-class SourceLine(Document):
-    """A line of one of the case's own files, as a traceback has it; `text` is the statement's first line."""
+class ProbeRecord(Document):
+    """One instrumented run after the verdict. What else a probe has to say is in a record type of its own."""
 
-    file: str
-    line: int
-    function: str | None = None
-    text: str | None = None
-
-
-class SanitizerProbe(Document):
-    """One script under one tool of compute-sanitizer. `note` says why it gave nothing.
-
-    fixed is probed where repro fails without an error and the tool found something: what it finds in both explains
-    nothing.
-    """
-
-    probe: Literal["sanitizer"] = "sanitizer"
-    variant: Variant = Variant.REPRO
-    report: SanitizerReport
+    probe: str
+    """The kind of the record, by which its probe is found: see `gpu_casebook.probe_registry`."""
     note: str | None = None
+    """Why it gave nothing."""
     duration_s: float = 0.0
     stdout: str = ""
     stderr: str = ""
 
 
-class LaunchBlockingProbe(Document):
-    """repro with CUDA_LAUNCH_BLOCKING=1: each launch waits for its kernel, so errors surface where they are made.
+class UnknownRecord(ProbeRecord, extra="allow"):
+    """Of a probe that this runner does not have: kept as it is."""
 
-    `surfaced` is where `error` showed in an ordinary trial. `seen` is how the probe ended, `launched` where its own
-    error showed; None where no traceback of the case's own files tells. `note` says why it gave nothing.
-    """
 
-    probe: Literal["launch-blocking"] = "launch-blocking"
-    error: str
-    surfaced: SourceLine | None = None
-    launched: SourceLine | None = None
-    seen: Observation | None = None
-    note: str | None = None
-    duration_s: float = 0.0
-    stdout: str = ""
-    stderr: str = ""
+def _probe_record(data: object) -> object:
+    if not isinstance(data, dict):
+        return data
+    probe = probe_of(data.get("probe"))
+    try:
+        return (probe.record if probe else UnknownRecord).model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 class Trial(Document):
@@ -332,9 +317,7 @@ class Evidence(Document):
     trials: list[Trial] = Field(default_factory=list)
     sanitized: list[Trial] = Field(default_factory=list)
     """Trials under compute-sanitizer, where the case declares a finding: counted apart from `trials`, see `rates`."""
-    probes: list[Annotated[SanitizerProbe | LaunchBlockingProbe, Field(discriminator="probe")]] = Field(
-        default_factory=list
-    )
+    probes: list[Annotated[SerializeAsAny[ProbeRecord], BeforeValidator(_probe_record)]] = Field(default_factory=list)
     """Instrumented runs of repro after the verdict. They explain it, and never decide it."""
     started: datetime
     durations: Durations

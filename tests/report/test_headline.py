@@ -8,15 +8,12 @@ import pytest
 
 from gpu_casebook.evidence import (
     Evidence,
-    LaunchBlockingProbe,
     Outcome,
-    SanitizerProbe,
     SanitizerReport,
     Trial,
     Variant,
     Xid,
 )
-from gpu_casebook.judging import launch_blocking
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import report
@@ -24,10 +21,13 @@ from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.reading.findings import Tool
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import headline, markdown, plain, summary
+from gpu_casebook.run.probes import launch_blocking
+from gpu_casebook.run.probes.launch_blocking import LaunchBlockingProbe
+from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import TrialResult
-from tests.judging.test_launch_blocking import recorded
 from tests.report.example import evidence, simulated
 from tests.report.hostile import hostile
+from tests.run.test_launch_blocking import recorded
 
 PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=1.0, exit_status=0)
 HOLDS = "; the fix holds in 3 of 3."
@@ -68,7 +68,7 @@ def sanitized(name: str, **declared: Any) -> Trial:
 
 
 def blocking(plain: str, result: TrialResult) -> LaunchBlockingProbe:
-    return launch_blocking.probe(trial(Variant.REPRO, 1, recorded(plain)), result)
+    return launch_blocking.record_of(trial(Variant.REPRO, 1, recorded(plain)), result)
 
 
 def told(repro: str, *probes: SanitizerProbe | LaunchBlockingProbe, **more: Any) -> str:

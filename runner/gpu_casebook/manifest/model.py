@@ -32,6 +32,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from gpu_casebook.evidence import Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.probe_registry import PROBES, all_probes
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.trial import PYTHON
@@ -121,6 +122,12 @@ def _regex(value: str) -> str:
 def _signal(value: str) -> str:
     if value not in signals.Signals.__members__:
         raise ValueError(f"no signal is called {value!r}; write a name such as SIGSEGV or SIGABRT")
+    return value
+
+
+def _probe(value: str) -> str:
+    if value not in (there := all_probes()):
+        raise ValueError(f"{value!r} is none of: {', '.join(there)}")
     return value
 
 
@@ -474,10 +481,10 @@ class Manifest(Model):
         200, description="Where a rate is measured: the most trials of fixed that may follow from it."
     )
     memory: Bytes = Field(16 * 2**30, description="Memory for one trial: '16GiB', '512MiB' or bytes.")
-    probes: list[Annotated[Tool, Field(strict=False)]] | None = Field(
+    probes: list[Annotated[str, AfterValidator(_probe), WithJsonSchema({"enum": list(PROBES)})]] | None = Field(
         None,
-        description="Tools of compute-sanitizer that look at repro after the verdict, where it runs on a GPU; [] for "
-        "none. Without it: memcheck, and racecheck for a race, initcheck for wrong-numbers and non-finite.",
+        description="What looks at repro after the verdict, where it runs on a GPU; [] for none. Without it: memcheck, "
+        "and racecheck for a race, initcheck for wrong-numbers and non-finite, launch-blocking for a CUDA error.",
     )
 
 

@@ -8,12 +8,13 @@ part of the verdict's own headline. Phrases for CUDA errors are here; those for 
 import re
 from collections.abc import Iterator, Sequence
 
-from gpu_casebook.evidence import Evidence, LaunchBlockingProbe, Observation, SanitizerProbe, SourceLine, Trial, Variant
-from gpu_casebook.judging.launch_blocking import Effect, effect, failing, surfaced
+from gpu_casebook.evidence import Evidence, Observation, Trial, Variant
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, Tool, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names
 from gpu_casebook.report.words import cautions
+from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, failing, surfaced
+from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.text import one_line
 
 _HEADLINE = re.compile(r"(?P<rate>Reproduces in [^:]+): (?P<how>.*); (?P<fix>[^;]*\.)")

@@ -19,9 +19,11 @@ from gpu_casebook.judging.expectation import judge, observe
 from gpu_casebook.judging.growth import growth
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.run.attestation import attestation, drift
-from gpu_casebook.run.instruments import Instruments
+from gpu_casebook.run.bench import Bench
 from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan, recipe
+from gpu_casebook.run.probes import run_probes
 from gpu_casebook.run.record import Place, RunRecord, evidence
+from gpu_casebook.run.sanitized import sanitized_trials
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 INFRA_RETRIES = 2
@@ -81,9 +83,10 @@ class _Run:
             if reason:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
             trials = self._trials(places)
-            instruments = Instruments(plan, self.engine, self.console, places)
-            sanitized = instruments.sanitized()
-            probes = instruments.probes(trials, sanitized)
+            prepared_for = {variant: place.prepared for variant, place in places.items()}
+            bench = Bench(plan, self.engine, self.console, prepared_for)
+            sanitized = sanitized_trials(bench)
+            probes = run_probes(bench, trials, sanitized) if plan.options.probes else []
         ended = time.monotonic()
         durations = Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun)
         record = RunRecord(

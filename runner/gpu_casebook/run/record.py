@@ -13,8 +13,7 @@ from gpu_casebook.evidence import (
     EngineFacts,
     EnvironmentFacts,
     Evidence,
-    LaunchBlockingProbe,
-    SanitizerProbe,
+    ProbeRecord,
     Trial,
     UpstreamFacts,
     Variant,
@@ -45,7 +44,7 @@ class RunRecord:
     places: Mapping[Variant, Place]
     trials: Sequence[Trial]
     sanitized: Sequence[Trial] = ()
-    probes: Sequence[SanitizerProbe | LaunchBlockingProbe] = ()
+    probes: Sequence[ProbeRecord] = ()
     started: datetime
     durations: Durations
 

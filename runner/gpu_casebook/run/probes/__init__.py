@@ -1,1 +1,96 @@
-"""Extra, instrumented runs after the verdict. They explain; they never decide."""
+"""Instrumented runs after the verdict. They explain it, and never decide it.
+
+A probe is a plug-in: an object that satisfies `Probe`, in a module of its own with the record that it leaves in the
+evidence, and a name in `gpu_casebook.probe_registry`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from gpu_casebook import probe_registry
+from gpu_casebook.evidence import Grade, Outcome, ProbeRecord, Trial, UnknownRecord, Variant
+from gpu_casebook.manifest.model import Failure, Manifest
+from gpu_casebook.trial import Limits
+
+if TYPE_CHECKING:
+    from gpu_casebook.run.bench import Bench
+    from gpu_casebook.run.plan import Plan
+
+SLOWER = 10.0
+"""A probe may take so many times what the longest trial of repro took; but it gets LEAST_S at least, MOST_S at most."""
+LEAST_S, MOST_S = 60.0, 600.0
+
+_NO_KERNEL_ENDS = {Failure.HANG, Failure.COMPILE_ERROR}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a record says, for a report: a table and what follows from it, or lines below a title."""
+
+    title: str = ""
+    lines: Sequence[str] = ()
+    raw: str = ""  # what the instrument printed
+    instrument: str = "the probe"
+    header: tuple[str, str, str] = ("", "", "")
+    rows: Sequence[tuple[str, str, str]] = ()  # text, and two cells of code
+    conclusion: str = ""
+
+
+class Probe(Protocol):
+    """One way to look at repro again."""
+
+    @property
+    def record(self) -> type[ProbeRecord]:
+        """What it leaves in the evidence; the default of its `probe` is the record's kind."""
+
+    def suggested(self, failure: Failure) -> bool:
+        """Whether to run it for this kind of failure where the manifest names no probes."""
+
+    def applies(self, plan: "Plan", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
+        """Whether it could say anything about these trials, ordinary ones and those under compute-sanitizer."""
+
+    def run(self, bench: "Bench", trials: Sequence[Trial], limits: Limits) -> Iterator[ProbeRecord]:
+        """Look at repro. What goes wrong is a note in the record, and no error."""
+
+    def words(self, record: ProbeRecord) -> Words:
+        """What a record of this probe says."""
+
+
+def chosen(manifest: Manifest) -> list[Probe]:
+    """The probes that the manifest names, else those that the kind of failure suggests."""
+    if manifest.probes is not None:
+        return [probe_registry.probe(name) for name in dict.fromkeys(manifest.probes)]
+    every = map(probe_registry.probe, probe_registry.all_probes())
+    return [found for found in every if found.suggested(manifest.failure)]
+
+
+def run_probes(bench: "Bench", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[ProbeRecord]:
+    """What explains the verdict on these trials. Ctrl-C ends the probes, and not what is known by then."""
+    records: list[ProbeRecord] = []
+    repro = [trial.duration_s for trial in trials if trial.variant is Variant.REPRO]
+    limits = replace(bench.plan.limits, timeout_s=min(MOST_S, max(LEAST_S, SLOWER * max(repro, default=0.0))))
+    try:
+        for each in chosen(bench.plan.case.manifest):
+            if each.applies(bench.plan, trials, sanitized):
+                records.extend(each.run(bench, trials, limits))
+    except KeyboardInterrupt:
+        bench.console.say("interrupted while probing: the verdict stands, without the probes still to come")
+    return records
+
+
+def ran_kernels(plan: "Plan", trials: Sequence[Trial]) -> bool:
+    """Whether repro ran kernels on a GPU, to an end."""
+    ran = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
+    on_device = bool(plan.gpus) and plan.spec.grade is Grade.HARDWARE
+    ended = bool(ran) and not any(trial.observation.timed_out or trial.observation.hung for trial in ran)
+    return on_device and ended and plan.case.manifest.failure not in _NO_KERNEL_ENDS
+
+
+def words(record: ProbeRecord) -> Words:
+    """What a record says, for a report; of a probe that is not there, its data."""
+    if not isinstance(record, UnknownRecord):
+        probe: Probe = probe_registry.probe_of(record.probe)
+        return probe.words(record)
+    title = f"{record.probe}, a probe that this runner does not have"
+    return Words(title=title, lines=[record.note] if record.note else [], raw=record.model_dump_json(indent=1))

@@ -2,9 +2,17 @@
 
 import pytest
 
-from gpu_casebook.evidence import LaunchBlockingProbe, Outcome, SourceLine, Trial, Variant
+from gpu_casebook.evidence import Outcome, Trial, Variant
 from gpu_casebook.judging.expectation import observe
-from gpu_casebook.judging.launch_blocking import Effect, effect, failing, probe, surfaced
+from gpu_casebook.run.probes.launch_blocking import (
+    Effect,
+    LaunchBlockingProbe,
+    SourceLine,
+    effect,
+    failing,
+    record_of,
+    surfaced,
+)
 from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording
 
@@ -77,7 +85,7 @@ def test_a_traceback_without_source() -> None:
 @pytest.mark.parametrize("program", ["torch_index_assert", "torch_raw_kernel", "triton_out_of_bounds"])
 def test_the_error_moves_to_the_launch_whatever_the_exceptions_type(program: str) -> None:
     plain, blocking = recorded(f"{program}.bare"), recorded(f"{program}.blocking")
-    found = probe(trial(plain), blocking)
+    found = record_of(trial(plain), blocking)
     assert effect(found) is Effect.MOVED
     assert found.error == observe(plain).cuda_error
     assert found.launched
@@ -92,7 +100,7 @@ def test_the_error_moves_to_the_launch_whatever_the_exceptions_type(program: str
 
 
 def outcome_of(plain: str, blocking: TrialResult) -> Effect | None:
-    return effect(probe(trial(recorded(plain)), blocking))
+    return effect(record_of(trial(recorded(plain)), blocking))
 
 
 def test_a_failure_that_is_gone_is_a_matter_of_timing() -> None:
@@ -120,7 +128,7 @@ def test_the_same_error_without_a_line() -> None:
 
 def test_a_probe_that_could_not_run_says_nothing() -> None:
     broken = TrialResult(stdout="", stderr="", duration_s=0.0, infra="no container")
-    found = probe(trial(recorded("torch_raw_kernel.bare")), broken)
+    found = record_of(trial(recorded("torch_raw_kernel.bare")), broken)
     assert (effect(found), found.note) == (None, "no container")
     assert effect(LaunchBlockingProbe(error="cudaErrorAssert", note="the engine went away")) is None
 

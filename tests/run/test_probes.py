@@ -8,26 +8,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Evidence, GpuAccess, LaunchBlockingProbe, SanitizerProbe, Variant, Verdict
-from gpu_casebook.judging.launch_blocking import Effect, effect
+from gpu_casebook.evidence import Evidence, GpuAccess, ProbeRecord, Trial, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.manifest.model import Failure
 from gpu_casebook.reading.findings import Kind, Tool
+from gpu_casebook.report.case_page import case_page
+from gpu_casebook.run.bench import Bench
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.run.plan import Options, Plan
+from gpu_casebook.run.probes import Probe, Words
+from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
+from gpu_casebook.run.probes.sanitizer import SanitizerProbe
+from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest, TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import ATTESTED, FakeEngine
 from tests.guest.test_locate import none_of_the_hosts_own
-from tests.judging.test_launch_blocking import recorded
 from tests.recordings import DIRECTORY, Recording
+from tests.run.test_launch_blocking import recorded
 from tests.run.test_pipeline import H200
 
 LOCATED = json.dumps({"path": "/opt/cuda/bin/compute-sanitizer", "version": "2025.3.1.0"})
@@ -308,6 +315,59 @@ class TestProbes:
         evidence = self.probed(checkout, engine(repro=[PLAIN], memcheck_repro=[FAULTY]))
         evidence.write(tmp_path / "e.json")
         assert Evidence.read(tmp_path / "e.json") == evidence
+
+
+class EchoRecord(ProbeRecord):
+    probe: Literal["echo"] = "echo"
+    heard: str
+
+
+class Echo:
+    """A probe as another distribution would bring it: it runs repro once more and keeps what it prints."""
+
+    record = EchoRecord
+
+    def suggested(self, _failure: Failure) -> bool:
+        return False
+
+    def applies(self, _plan: Plan, _trials: Sequence[Trial], _sanitized: Sequence[Trial]) -> bool:
+        return True
+
+    def run(self, bench: Bench, _trials: Sequence[Trial], limits: Limits) -> Iterator[EchoRecord]:
+        yield EchoRecord(heard=bench.run(Variant.REPRO, limits, {"ECHO": "1"}).stdout.strip())
+
+    def words(self, record: ProbeRecord) -> Words:
+        assert isinstance(record, EchoRecord)
+        return Words(title="echo on repro", lines=[f"heard {record.heard}"])
+
+
+ECHO: Probe = Echo()
+
+
+class TestAProbeOfSomebodyElse:
+    @pytest.fixture
+    def evidence(self, checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Evidence:
+        with monkeypatch.context() as patch:
+            patch.setitem(probe_registry.PROBES, "echo", f"{__name__}:ECHO")
+            on = engine(repro=[*[PLAIN] * 3, SILENT])
+            evidence = go(written(checkout, manifest(more="probes: [echo]\n")), on)
+            assert on.requests[-1].variables["ECHO"] == "1"
+            assert Evidence.model_validate_json(evidence.model_dump_json()) == evidence
+            page = case_page([evidence])
+            assert "echo on repro:" in page
+            assert "- heard rel" in page
+        return evidence
+
+    def test_it_runs_and_is_in_the_evidence_and_on_the_page(self, evidence: Evidence) -> None:
+        assert evidence.verdict is Verdict.CONFIRMED
+        assert '"heard":"rel_err=0.5"' in evidence.model_dump_json()
+
+    def test_a_runner_without_it_keeps_its_record_and_shows_it(self, evidence: Evidence) -> None:
+        again = Evidence.model_validate_json(evidence.model_dump_json())
+        assert again.model_dump_json() == evidence.model_dump_json()
+        page = case_page([again])
+        assert "echo, a probe that this runner does not have:" in page
+        assert '"heard": "rel_err=0.5"' in page
 
 
 def test_faults_in_the_kernel_log_are_kept_with_the_trial_they_came_in(

@@ -1,0 +1,40 @@
+"""Which probes there are, by name. What a probe is: `gpu_casebook.run.probes.Probe`."""
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+PROBES = {
+    "memcheck": "gpu_casebook.run.probes.sanitizer:MEMCHECK",
+    "racecheck": "gpu_casebook.run.probes.sanitizer:RACECHECK",
+    "initcheck": "gpu_casebook.run.probes.sanitizer:INITCHECK",
+    "synccheck": "gpu_casebook.run.probes.sanitizer:SYNCCHECK",
+    "launch-blocking": "gpu_casebook.run.probes.launch_blocking:LAUNCH_BLOCKING",
+}
+"""By the names that a manifest's `probes` may have, in the order in which they run. Imported once they are needed."""
+
+GROUP = "gpu_casebook.probes"
+"""Entry points of other distributions that add probes."""
+
+
+def all_probes() -> dict[str, str]:
+    """Where each probe is, by name."""
+    return PROBES | _added()
+
+
+@cache
+def _added() -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=GROUP) if point.name not in PROBES}
+
+
+def probe(name: str) -> Any:
+    """Return the probe of this name. Raises KeyError where there is none."""
+    module, _, attribute = all_probes()[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def probe_of(kind: object) -> Any:
+    """Return a probe whose records are of this kind. None where there is none: another runner may have more probes."""
+    probes = map(probe, all_probes())
+    return next((found for found in probes if found.record.model_fields["probe"].default == kind), None)

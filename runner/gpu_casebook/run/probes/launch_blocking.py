@@ -1,0 +1,164 @@
+"""Launch blocking as a probe: where a CUDA error surfaced, and where the launch was that made it.
+
+Kernels run while the script goes on, so their errors are raised by whatever call comes next. With
+CUDA_LAUNCH_BLOCKING=1 each launch waits for its kernel, and raises the error itself. The exception's type may then be
+another (torch.AcceleratorError, but RuntimeError from Triton's launcher): the same failure means the same CUDA error.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from gpu_casebook.document import Document
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.evidence import Observation, Outcome, ProbeRecord, Trial, Variant
+from gpu_casebook.judging.description import ending
+from gpu_casebook.judging.expectation import observe
+from gpu_casebook.manifest.model import Failure
+from gpu_casebook.reading import cuda_errors, tracebacks
+from gpu_casebook.run.probes import Words, ran_kernels
+from gpu_casebook.text import without_escapes
+from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialResult
+
+if TYPE_CHECKING:
+    from gpu_casebook.run.bench import Bench
+    from gpu_casebook.run.plan import Plan
+
+VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}
+
+
+class SourceLine(Document):
+    """A line of one of the case's own files, as a traceback has it."""
+
+    file: str
+    line: int
+    function: str | None = None
+    text: str | None = None
+    """The statement's first line."""
+
+
+class LaunchBlockingProbe(ProbeRecord):
+    """repro with CUDA_LAUNCH_BLOCKING=1."""
+
+    probe: Literal["launch-blocking"] = "launch-blocking"
+    error: str
+    surfaced: SourceLine | None = None
+    """Where `error` showed in an ordinary trial; None where no traceback names a line of the case's own files."""
+    launched: SourceLine | None = None
+    """Where the probe's own error showed."""
+    seen: Observation | None = None
+    """How the probe ended."""
+
+
+class Effect(StrEnum):
+    """What became of the failure."""
+
+    MOVED = "moved"
+    """It shows at another line: that of the launch."""
+    SAME_LINE = "same-line"
+    UNPLACED = "unplaced"
+    """The same CUDA error, and one of the two lines is not known."""
+    GONE = "gone"
+    OTHER = "other"
+    """It fails in another way."""
+
+
+def failing(trials: Sequence[Trial]) -> Trial | None:
+    """The first trial of repro that ended with a CUDA error; one that did what was declared, if there is one."""
+    own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
+    ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
+    return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
+
+
+def surfaced(stderr: str, inside: str = CASE_DIRECTORY) -> SourceLine | None:
+    """The line of the case's own that the CUDA error came out of, by the traceback that ended the process."""
+    frame = tracebacks.innermost(without_escapes(stderr), inside, cuda_errors.find)
+    if frame is None:
+        return None
+    name = frame.file.removeprefix(f"{inside.rstrip('/')}/")
+    return SourceLine(file=name, line=frame.line, function=frame.function, text=frame.text)
+
+
+def record_of(plain: Trial, result: TrialResult) -> LaunchBlockingProbe:
+    """`result` is that of the same script with VARIABLES set."""
+    seen = observe(result)
+    return LaunchBlockingProbe(
+        error=plain.observation.cuda_error or "",
+        surfaced=surfaced(plain.stderr),
+        seen=None if result.infra else seen,
+        launched=surfaced(result.stderr) if seen.failed else None,
+        note=result.infra,
+        duration_s=result.duration_s,
+        stdout=result.stdout,
+        stderr=result.stderr,
+    )
+
+
+def effect(found: LaunchBlockingProbe) -> Effect | None:
+    """None where the probe gave nothing."""
+    if found.seen is None:
+        return None
+    if not found.seen.failed:
+        return Effect.GONE
+    if found.seen.cuda_error != found.error:
+        return Effect.OTHER
+    if found.surfaced is None or found.launched is None:
+        return Effect.UNPLACED
+    same = (found.surfaced.file, found.surfaced.line) == (found.launched.file, found.launched.line)
+    return Effect.SAME_LINE if same else Effect.MOVED
+
+
+class LaunchBlocking:
+    """Satisfies `gpu_casebook.run.probes.Probe`."""
+
+    record = LaunchBlockingProbe
+
+    def suggested(self, _failure: Failure) -> bool:
+        return True
+
+    def applies(self, plan: "Plan", trials: Sequence[Trial], _sanitized: Sequence[Trial]) -> bool:
+        return ran_kernels(plan, trials) and failing(trials) is not None
+
+    def run(self, bench: "Bench", trials: Sequence[Trial], limits: Limits) -> Iterator[LaunchBlockingProbe]:
+        plain = failing(trials)
+        assert plain
+        with bench.console.step("probing: repro with CUDA_LAUNCH_BLOCKING=1"):
+            try:
+                yield record_of(plain, bench.run(Variant.REPRO, limits, VARIABLES))
+            except (CasebookError, OSError) as error:
+                yield LaunchBlockingProbe(error=plain.observation.cuda_error or "", note=str(error))
+
+    def words(self, record: ProbeRecord) -> Words:
+        assert isinstance(record, LaunchBlockingProbe)
+        rows = [
+            ("in an ordinary run", *_cells(record.surfaced)),
+            ("with CUDA_LAUNCH_BLOCKING=1", *_cells(record.launched)),
+        ]
+        placed = record.surfaced or record.launched
+        return Words(
+            header=("the error is raised", "line", "code"), rows=rows if placed else (), conclusion=_conclusion(record)
+        )
+
+
+LAUNCH_BLOCKING = LaunchBlocking()
+
+
+def _cells(at: SourceLine | None) -> tuple[str, str]:
+    return (f"{at.file}:{at.line}", at.text or "") if at else ("", "")
+
+
+def _conclusion(probe: LaunchBlockingProbe) -> str:
+    match effect(probe):
+        case None:
+            return f"Launch blocking says nothing: {probe.note or 'it was not run'}."
+        case Effect.GONE:
+            return f"With CUDA_LAUNCH_BLOCKING=1 {probe.error} is gone: it is a matter of timing."
+        case Effect.OTHER:
+            how = ending(probe.seen) if probe.seen else "unknown"
+            return f"With CUDA_LAUNCH_BLOCKING=1 it fails in another way: {how}."
+        case Effect.SAME_LINE:
+            return f"{probe.error} is raised at the line that causes it."
+        case Effect.MOVED:
+            return f"{probe.error} surfaces at one line, and comes of a launch at another."
+        case Effect.UNPLACED:
+            return f"{probe.error} comes with CUDA_LAUNCH_BLOCKING=1 too; not every traceback names a line of the case."

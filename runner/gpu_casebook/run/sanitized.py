@@ -1,0 +1,62 @@
+"""Runs the trials under compute-sanitizer of a case that declares a finding.
+
+They belong to the verdict (see `judging.sanitized`); probes do not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpu_casebook.evidence import Trial, Variant
+from gpu_casebook.judging.expectation import observe
+from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
+from gpu_casebook.manifest.model import SanitizerFinding
+from gpu_casebook.run.bench import Bench
+from gpu_casebook.run.probes.sanitizer import under
+
+SLOWER = 5.0
+"""A sanitized trial may take so many times what an ordinary one may."""
+
+
+def sanitized_trials(bench: Bench) -> Sequence[Trial]:
+    """Trials of both variants under the tool whose finding the case declares; none where it declares none."""
+    declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
+    if declared is None:
+        return []
+    trials = []
+    with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(Variant) * TRIALS) as advance:
+        for variant in Variant:
+            for number in range(1, TRIALS + 1):
+                trials.append(_trial(bench, variant, number, declared))
+                advance(_summary_of(trials[-1]))
+    return trials
+
+
+def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFinding) -> Trial:
+    limits = replace(bench.plan.limits, timeout_s=bench.plan.limits.timeout_s * SLOWER)
+    run = under(bench, declared.tool, variant, limits)
+    result, seen = run.result, observe(run.result)
+    if variant is Variant.REPRO:
+        found = report(result, declared.tool, run.version, declared, cached=run.cached)
+        judgement = judge_repro(declared, found)
+    else:
+        found = report(result, declared.tool, run.version, None, cached=run.cached)
+        expected = bench.plan.case.expectation(bench.plan.environment, variant)
+        judgement = judge_fixed(expected, found, result, seen)
+    return Trial(
+        variant=variant,
+        number=number,
+        outcome=judgement.outcome,
+        mismatches=list(judgement.mismatches),
+        infra=judgement.infra,
+        observation=seen,
+        duration_s=result.duration_s,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        sanitizer=found,
+    )
+
+
+def _summary_of(trial: Trial) -> str:
+    reason = trial.infra or next(iter(trial.mismatches), "")
+    outcome = f"{trial.variant} under {trial.instrument}: {trial.outcome} ({trial.duration_s:.1f} s)"
+    return f"{outcome}: {reason}" if reason else outcome
