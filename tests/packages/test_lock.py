@@ -80,8 +80,8 @@ class TestScriptHeader:
         ("text", "expected"),
         [
             ("# /// script\n# dependencies = [\n# ///\n", "has a header that is not TOML"),
-            ("# /// script\n# dependencies = 'a'\n# ///\n", "dependencies are no list of texts"),
-            ("# /// script\n# requires-python = 3.11\n# ///\n", "requires-python is no text"),
+            ("# /// script\n# dependencies = 'a'\n# ///\n", "dependencies are not a list of strings"),
+            ("# /// script\n# requires-python = 3.11\n# ///\n", "requires-python is not a string"),
             ("# /// script\n# a = 1\n# ///\n\n# /// script\n# a = 1\n# ///\n", "has two headers"),
         ],
     )

@@ -43,8 +43,7 @@ FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
 VARIABLE_PATTERN = "^[A-Za-z_][A-Za-z0-9_]*$"
 EXCEPTION_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 CUDA_ERROR_PATTERN = (
-    "^(cudaError[A-Z][A-Za-z0-9]*|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND)_STATUS_[A-Z0-9_]+"
-    "|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
+    f"^(cudaError[A-Z][A-Za-z0-9]*|({cuda_errors.LIBRARIES})_STATUS_[A-Z0-9_]+|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
 )
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 

@@ -14,53 +14,60 @@ from packaging.version import InvalidVersion, Version
 
 from gpu_casebook.manifest.model import pin
 
-PLATFORM = "x86_64-manylinux_2_36"
+_MACHINE, _GLIBC = "x86_64", 36
+PLATFORM = f"{_MACHINE}-manylinux_2_{_GLIBC}"
 """What locks are resolved for: the C library of Debian bookworm, on which the images stand."""
+_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+WHEEL_PLATFORMS = (
+    f"linux_{_MACHINE}",
+    *(
+        f"{name}_{_MACHINE}"
+        for glibc in range(_GLIBC, 4, -1)
+        for name in filter(None, (f"manylinux_2_{glibc}", _OLD_NAMES.get(glibc)))
+    ),
+)
+"""Platform tags of the wheels that can be installed there: wheels for an older C library run on a newer one."""
 ROOM_PER_WHEEL_BYTE = 6
 """Disk that the build of an image takes at its peak, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of
 wheels and 4.84 GB installed, and 15.1 GB were taken meanwhile (the layer of the stage that installs, then the copy that
 the image keeps, as a container and again as a layer)."""
 
 _HASH = r"[ \t]*\\\n[ \t]+--hash=sha256:[0-9a-f]{64}"
-
-
 _ENTRY = re.compile(
     rf"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$",
     re.MULTILINE,
 )
-
-
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
 
 class Pin(NamedTuple):
-    """One package of a lock, its name in canonical form. `hashed` says whether it has at least one hash."""
+    """One package of a lock."""
 
-    name: str
+    name: str  # in canonical form
     version: str
-    hashed: bool
+    hashed: bool  # whether it has at least one hash
 
 
 class Lock(NamedTuple):
-    """A lock as read. `basis` is what it was made for; `strange` are the lines that have no place in a lock."""
+    """A lock as parsed."""
 
     pins: tuple[Pin, ...]
-    basis: Mapping[str, str]
-    strange: tuple[tuple[int, str], ...] = ()
+    basis: Mapping[str, str]  # what it was made for; see `basis`
+    strange: tuple[tuple[int, str], ...] = ()  # lines that do not belong in a lock, by number
 
 
 class ScriptHeader(NamedTuple):
-    """Inline script metadata of PEP 723, and the line on which it begins."""
+    """Inline script metadata of PEP 723."""
 
     requirements: list[str]
     requires_python: str | None
-    line: int
+    line: int  # on which it begins
 
 
 @lru_cache(maxsize=64)
 def read_lock(text: str) -> Lock:
-    """Take a lock apart. Never raises."""
+    """Parse a lock. Never raises: what can't be parsed is in `strange`."""
     pins: list[Pin] = []
 
     def take(entry: re.Match[str]) -> str:
@@ -73,24 +80,24 @@ def read_lock(text: str) -> Lock:
 
 
 def _header(text: str) -> dict[str, str]:
-    """The comments that a lock begins with, as far as they are "# key: value"."""
+    """Return the "# key: value" comments at the top of a lock."""
     comments = takewhile(lambda line: line.startswith("#"), io.StringIO(text))
     return {match[1]: match[2] for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n")))}
 
 
 def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
-    """The part of a lock's header that says what it was made for."""
+    """Return the part of a lock's header that says what it was made for."""
     return {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}
 
 
 def wheel_bytes(lock_text: str) -> int | None:
-    """Bytes of all files that installing the lock downloads; None where the lock does not say."""
+    """Return how many bytes installing the lock downloads, or None if the lock does not say."""
     size = _header(lock_text).get("download-bytes", "")
     return int(size) if size.isdecimal() else None
 
 
 def installed_bytes(download: int) -> int:
-    """At most what wheels of `download` bytes take once they are installed.
+    """Return an upper bound on the disk that wheels of `download` bytes take once they are installed.
 
     Measured: torch 2.11.0 with CUDA 13, 2.72 GB of wheels, 4.84 GB; Triton 3.6.0 with NumPy, 205 MB, 749 MB; Triton
     2.2.0, 187 MB, 532 MB; NumPy with PyYAML, 80 MB, four times its wheels.
@@ -99,7 +106,7 @@ def installed_bytes(download: int) -> int:
 
 
 def content_key(lock_text: str, python: str, *more: str) -> str:
-    """sha256, in hex, over what decides what gets installed: equal keys, equal packages. Comments don't count.
+    """Return a sha256 over what decides what gets installed: equal keys, equal packages. Comments don't count.
 
     `more` is whatever else the caller's environments differ by, such as an image's name.
     """
@@ -108,7 +115,7 @@ def content_key(lock_text: str, python: str, *more: str) -> str:
 
 
 def script_header(text: str) -> ScriptHeader | None:
-    """The script's PEP 723 header; None where there is none. Raises ValueError, with what to do, for a broken one."""
+    """Return the script's PEP 723 header, or None. Raises ValueError, with what to do, if it can't be read."""
     blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
     if len(blocks) > 1:
         raise ValueError("has two headers of inline script metadata; keep one")
@@ -127,9 +134,9 @@ def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None]:
         raise ValueError(f"has a header that is not TOML: {error}") from None
     dependencies, requires_python = data.get("dependencies", []), data.get("requires-python")
     if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
-        raise ValueError("has a header whose dependencies are no list of texts")
+        raise ValueError("has a header whose dependencies are not a list of strings")
     if requires_python is not None and not isinstance(requires_python, str):
-        raise ValueError("has a header whose requires-python is no text")
+        raise ValueError("has a header whose requires-python is not a string")
     return tuple(dependencies), requires_python
 
 

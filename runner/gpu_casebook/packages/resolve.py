@@ -25,17 +25,9 @@ from gpu_casebook.packages.settings import for_uv
 from gpu_casebook.packages.uv import last_words, program
 from gpu_casebook.trial import Note
 
+# Settings of uv, without UV_: where files may come from, and which versions are chosen.
 _ELSEWHERE = ("FIND_LINKS", "EXTRA_INDEX_URL", "INDEX", "INDEX_STRATEGY", "NO_INDEX", "TORCH_BACKEND")
 _OTHERWISE = ("RESOLUTION", "PRERELEASE", "FORK_STRATEGY", "CONSTRAINT", "OVERRIDE", "EXCLUDE", "NO_BINARY", "NO_BUILD")
-
-
-# Reading
-
-
-# What is really there
-
-
-# Writing
 
 
 def write_locks(case: Case, note: Note) -> list[Path]:
@@ -78,9 +70,9 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
     """
     environ = index_settings(os.environ)
     if anywhere:
-        told = for_uv(os.environ)
-        environ |= {name: told[name] for each in _ELSEWHERE if (name := f"UV_{each}") in told}
-        previous = _without(_local(environ.get("UV_FIND_LINKS", "")), previous)
+        settings = for_uv(os.environ)
+        environ |= {name: settings[name] for each in _ELSEWHERE if (name := f"UV_{each}") in settings}
+        previous = _without(_local_packages(environ.get("UV_FIND_LINKS", "")), previous)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
         asked, lock = Path(scratch, "requirements.in"), Path(scratch, "lock.txt")
         asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
@@ -89,8 +81,8 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
         return lock.read_text()
 
 
-def _local(find_links: str) -> set[str]:
-    """Names of the packages that local directories have wheels of: their versions there are preferred to a lock's."""
+def _local_packages(find_links: str) -> set[str]:
+    """Return the packages that local directories have wheels of: those versions are preferred to a lock's."""
     wheels = (path for place in find_links.split(",") if place for path in Path(place).glob("*.whl"))
     return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
 
@@ -112,19 +104,10 @@ def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str
 
 
 def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str] | None = None) -> None:
-    fixed = [
-        "--no-header",
-        "--python",
-        sys.executable,
-        "--python-version",
-        python,
-        "--python-platform",
-        PLATFORM,
-        "--no-progress",
-        "--color=never",
-    ]
+    target = ["--python", sys.executable, "--python-version", python, "--python-platform", PLATFORM]
+    quiet = ["--no-header", "--no-progress", "--color=never"]
     ended = subprocess.run(
-        [program(), "pip", "compile", source.name, "--output-file", output.name, *fixed, *options],
+        [program(), "pip", "compile", source.name, "--output-file", output.name, *target, *quiet, *options],
         cwd=source.parent,
         env=dict(environ or index_settings(os.environ)),
         stdin=subprocess.DEVNULL,
@@ -134,11 +117,14 @@ def _compile(source: Path, output: Path, python: str, *options: str, environ: Ma
         check=False,
     )
     if ended.returncode:
-        raise BuildError(_why(ended.stderr))
+        words = last_words(ended.stderr)
+        if unreachable(words):
+            raise BuildError(f"the package index can't be reached, so nothing was locked: {words}")
+        raise BuildError(f"the requirements can't be locked: {words}")
 
 
 def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """How to reach the default index, and nothing that would let a file or version come from anywhere else.
+    """Return the environment for uv with the default index alone: no file or version comes from anywhere else.
 
     A lock names no index, so whoever installs it has only the default one: a hash from another (a local build of
     PyTorch, say) would fit nowhere but here.
@@ -147,22 +133,15 @@ def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in for_uv(environ).items() if name not in dropped}
 
 
-def _why(stderr: str) -> str:
-    words = last_words(stderr)
-    if unreachable(words):
-        return f"the package index can't be reached, so nothing was locked: {words}"
-    return f"the requirements can't be locked: {words}"
-
-
 def unreachable(words: str) -> bool:
-    """Whether uv could not talk to the index, by its words; that it was refused a file is another thing."""
+    """Return whether `words` of uv say that it could not connect to the index. A refused request does not count."""
     refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
     failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
     return not refused and bool(re.search(failed, words, re.IGNORECASE))
 
 
 def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> None:
-    """Raises BuildError for a lock that could not be installed elsewhere."""
+    """Raise BuildError for a lock that could not be installed on another machine."""
     for package in packages:
         if any(not str(file.get("url", "")).startswith(("https://", "http://")) for file in _files(package)):
             name = f"{package['name']}=={package.get('version')}"
@@ -173,14 +152,14 @@ def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> No
 
 
 def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The files one of which gets installed: the wheels that fit, or else the source."""
+    """Return the candidates for installation: the wheels that fit, or else the source."""
     return list(
         package.get("wheels") or filter(None, (package.get(kind) for kind in ("sdist", "archive", "vcs", "directory")))
     )
 
 
 def _download_bytes(packages: Sequence[Mapping[str, Any]], note: Note) -> int | None:
-    """All packages together; where several files fit one, the largest."""
+    """Return the bytes of all packages together, of each the largest file that fits."""
     note(f"asking the sizes of {len(packages)} packages")
     with ThreadPoolExecutor(8) as pool:
         sizes = list(pool.map(lambda package: [_size(file) for file in _files(package)], packages))
@@ -191,7 +170,7 @@ def _download_bytes(packages: Sequence[Mapping[str, Any]], note: Note) -> int | 
 
 
 def _size(file: Mapping[str, Any]) -> int | None:
-    """As the index says, or as the server that has the file says."""
+    """Return the size that the index gives, or else the server that has the file."""
     size = file.get("size")
     return size if isinstance(size, int) else _asked_size(str(file["url"]))
 

@@ -48,7 +48,8 @@ _TEXTS = sorted((error.text for error in CUDA_ERRORS), key=len, reverse=True)
 _ANY = re.compile(rf"\b(?:cudaError|CUDA_ERROR_)\w+|{'|'.join(map(re.escape, _TEXTS))}")
 
 
-_STATUS = r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND)_STATUS_(?!SUCCESS\b)[A-Z][A-Z0-9_]*"
+LIBRARIES = "CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND"
+_STATUS = rf"(?:{LIBRARIES})_STATUS_(?!SUCCESS\b)[A-Z][A-Z0-9_]*"
 _CUFFT = r"CUFFT_(?:INVALID_[A-Z_]+|ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED|NOT_SUPPORTED|NO_WORKSPACE)"
 _NCCL = r"nccl(?:UnhandledCudaError|SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError)"
 _LIBRARY_STATUS = re.compile(rf"{_STATUS}|{_CUFFT}|{_NCCL}")

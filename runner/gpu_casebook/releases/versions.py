@@ -28,7 +28,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from gpu_casebook.errors import BuildError, UsageError
-from gpu_casebook.packages.lock import PLATFORM
+from gpu_casebook.packages.lock import PLATFORM, WHEEL_PLATFORMS
 from gpu_casebook.packages.resolve import index_settings
 from gpu_casebook.packages.uv import default_index
 
@@ -139,14 +139,8 @@ def _fits(name: str, python: str) -> bool:
 def _tags(python: str) -> frozenset[Tag]:
     """What may be installed on the platform that locks are made for."""
     major, minor = map(int, python.split("."))
-    machine, glibc = PLATFORM.split("-manylinux_2_")
-    old = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-    platforms = [f"linux_{machine}"]
-    for minor_glibc in range(int(glibc), 4, -1):
-        platforms.append(f"manylinux_2_{minor_glibc}_{machine}")
-        platforms += [f"{old[minor_glibc]}_{machine}"] if minor_glibc in old else []
-    tags = [*cpython_tags((major, minor), platforms=platforms)]
-    return frozenset([*tags, *compatible_tags((major, minor), f"cp{major}{minor}", platforms)])
+    tags = [*cpython_tags((major, minor), platforms=WHEEL_PLATFORMS)]
+    return frozenset([*tags, *compatible_tags((major, minor), f"cp{major}{minor}", WHEEL_PLATFORMS)])
 
 
 # Reading a listing
