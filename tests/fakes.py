@@ -1,11 +1,12 @@
 """An engine whose trials end as a test says."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Self
 
-from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.evidence import GpuAccess
-from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
 
 ATTESTED = '{"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}}'
 LOCK = "numpy==1.26.4 \\\n    --hash=sha256:2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010\n"
@@ -14,14 +15,15 @@ REPRO = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=0.5, exit_stat
 FIXED = TrialResult(stdout="all good\nrel_err=1e-7\n", stderr="", duration_s=0.25, exit_status=0)
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Answers by script: `ends` maps the script's name to what its trials end with, in turn; the last one repeats.
 
     Under a tool of compute-sanitizer the name has the tool in front: "memcheck repro.py". `located` is what is said of
     where that program is.
     """
 
-    name = EngineName.VENV
+    name = "venv"
+    can_fork = True
     local = True
     isolation: Sequence[str] = ("none: this is a test",)
     version = "fake 1"
@@ -35,11 +37,12 @@ class FakeEngine:
         self.located = "null"
         self.before_trial: Callable[[TrialRequest], None] = lambda _request: None
 
-    def __enter__(self) -> Self:
-        return self
+    @classmethod
+    def connect(cls, root: Path) -> Self:
+        return cls({})
 
-    def __exit__(self, *exc_info: object) -> None:
-        return None
+    def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
+        return []
 
     def gpu_access(self) -> GpuAccess | None:
         return self._access
@@ -59,9 +62,3 @@ class FakeEngine:
         self.requests.append(request)
         left = self._ends[" ".join([*request.wrapper[2:3], script])]
         return left.pop(0) if len(left) > 1 else left[0]
-
-    def sweep(self) -> Sequence[str]:
-        return []
-
-    def left(self) -> Sequence[str]:
-        return []

@@ -5,6 +5,7 @@ a verdict (its manifest, the image, the engine, the machine) is an error. Pytest
 nothing but pytest is imported until there is a case.
 """
 
+import argparse
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from gpu_casebook.run.plan import Skipped
 
 MANIFEST = "case.yaml"
-ENGINES = ("docker", "venv")
 FAILURES = (
     "compile_error",
     "illegal_access",
@@ -44,11 +44,21 @@ GRADES = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("casebook", "cases of Casebook")
     engine = "Where trials run. Without it: docker if a daemon answers, otherwise venv."
-    group.addoption("--casebook-engine", choices=ENGINES, help=engine)
+    group.addoption("--casebook-engine", type=_engine, metavar="NAME", help=engine)
     group.addoption("--casebook-image", metavar="NAME", help="Run trials in this image as it stands (docker).")
     group.addoption("--casebook-trials", type=_count, metavar="N", help="Trials of each variant.")
     reports = "Where evidence and reports go. Without it: evidence alone, to pytest's cache."
     group.addoption("--casebook-reports", type=os.path.abspath, metavar="DIR", help=reports)
+
+
+def _engine(name: str) -> str:
+    from gpu_casebook.engines.registry import kind
+    from gpu_casebook.errors import UsageError
+
+    try:
+        return kind(name).name
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:
@@ -258,12 +268,10 @@ class _Engines:
     def of(self, root: Path) -> "Engine":
         """The engine for cases of this checkout. Raises EngineError."""
         if root not in self._chosen:
-            from gpu_casebook.engines import choose
+            from gpu_casebook.engines.registry import choose
 
-            engine = self._open.enter_context(choose.choose(self._config.getoption("casebook_engine"), root, print))
-            for line in engine.sweep():
-                print(f"left by a run that was killed: {line}")
-            self._chosen[root] = engine
+            engine = choose(self._config.getoption("casebook_engine"), root, print)
+            self._chosen[root] = self._open.enter_context(engine)
         return self._chosen[root]
 
     def close(self) -> None:

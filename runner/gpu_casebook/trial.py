@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal, Self
 
 from gpu_casebook.document import Document
@@ -31,11 +30,6 @@ PYTHON = "3.11"
 """The minor version that the images have (Debian bookworm's), and that an environment has unless it says otherwise."""
 CASE_DIRECTORY = "/case"
 """What reports call the directory in which a trial finds its scripts, whichever engine ran it."""
-
-
-class EngineName(StrEnum):
-    DOCKER = "docker"
-    VENV = "venv"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import yaml
 from gpu_casebook.author import new as author
 from gpu_casebook.author.check import check_all
 from gpu_casebook.author.new import NewCase, new
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, CasebookError, UsageError
 from gpu_casebook.manifest.case import load
 from tests.cli.test_cli import casebook

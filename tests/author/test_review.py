@@ -7,7 +7,7 @@ from gpu_casebook.author.draft import SECTIONS
 from gpu_casebook.author.review import Review, exchanged, near_to, review, static
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import Severity
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.bounds import Bound

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
 from gpu_casebook.evidence import GpuAccess
@@ -83,7 +83,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: 
     steps = tmp_path_factory.mktemp("steps")
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)
-    monkeypatch.setattr(places, "_steps", lambda: steps)
+    monkeypatch.setattr(places, "_locks", lambda: steps)
     monkeypatch.setattr(places, "scratch_lock", locked)
     monkeypatch.setattr("gpu_casebook.releases.run.released", index)
     return checkout.root
@@ -264,7 +264,7 @@ class TestRefused:
     def test_two_at_once_on_one_case(self) -> None:
         from filelock import FileLock
 
-        with FileLock(places._steps() / "tiny.lock"):
+        with FileLock(places._locks() / "tiny.lock"):
             status, said = casebook(*ASKED, *ENDS)
         assert (status, "another process tries versions of tiny just now" in said) == (2, True)
 
@@ -347,29 +347,6 @@ def test_a_gpu_is_held_while_trials_run_and_not_while_something_is_installed(
     assert status == 0, said
     assert list(dict.fromkeys(told)) == ["install", "hold [0]", "trial on [0]", "let go"]
     assert [line for line in told if "trial" not in line] == ["install", "hold [0]", "let go"] * 2
-
-
-class TestThrownAway:
-    def test_environments_of_killed_searches_are_swept(self, here: Path) -> None:
-        left = places._steps() / "tiny" / "envs" / "0123"
-        left.mkdir(parents=True)
-        assert places.sweep() == [f"environments of tried versions: {places._steps() / 'tiny'}"]
-        assert not left.exists()
-
-    def test_those_of_a_running_one_are_not(self, here: Path) -> None:
-        left = places._steps() / "tiny" / "envs"
-        left.mkdir(parents=True)
-        with _held(places._steps() / "tiny.lock"):
-            assert places.sweep() == []
-        assert left.exists()
-
-
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    from filelock import FileLock
-
-    with FileLock(path):
-        yield
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def lay_out(root: Path) -> Path:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(site, "_steps", lambda: tmp_path / "steps")
+    monkeypatch.setattr(site, "_locks", lambda: tmp_path / "steps")
     return tmp_path
 
 
@@ -110,7 +110,7 @@ def test_a_search_that_was_killed_goes_on_and_what_it_left_is_swept(here: Path) 
         _wait(lambda: unfinished.is_file() and len(Bisection.read(unfinished).steps) > 1, killed)
         killed.kill()
     left = Bisection.read(unfinished)
-    assert list((here / "cache" / "casebook" / "steps").glob("legacy-version/envs/*"))
+    assert list((here / "cache" / "casebook" / "steps").glob("*/envs/*"))
     done = subprocess.run([*command, "--resume"], env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = read(here)

@@ -1,13 +1,39 @@
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle import wheels
 from gpu_casebook.bundle.pack import Wish
+from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.manifest.case import Case, find
-from gpu_casebook.trial import EngineName, Note
+from gpu_casebook.packages import wheels
+from gpu_casebook.trial import Note, Recipe, TrialResult
 from tests.conftest import IMAGES, Checkout
-from tests.fakes import LOCK
+from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+
+
+class Daemon(FakeEngine):
+    """A Docker engine with these images, which packs one and takes in `brings`."""
+
+    name = "docker"
+    has_images = True
+
+    def __init__(self, ends: dict[str, Sequence[TrialResult]] | None = None) -> None:
+        super().__init__(ends or {"repro.py": [REPRO], "fixed.py": [FIXED]})
+        self.images = {"host/image:1", "other:2"}
+        self.brings = {"casebook/cpu:1"}
+        self.loaded = b""
+
+    def image_id(self, name: str) -> str | None:
+        return "sha256:1" if name in self.images else None
+
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+        (into / "image").write_bytes(b"layers")
+        return [ImageFacts(name="casebook/cpu:1", id="sha256:1", size_bytes=1)]
+
+    def take_in(self, packed: Path, note: Note) -> None:
+        self.loaded = (packed / "image").read_bytes()
+        self.images |= self.brings
 
 
 @pytest.fixture
@@ -22,7 +48,7 @@ def case(checkout: Checkout) -> Case:
 @pytest.fixture
 def wish(case: Case) -> Wish:
     """The host has the image."""
-    return Wish(case=case, environment="interpreter", engine=EngineName.DOCKER, image="host/image:1", pythons=["3.12"])
+    return Wish(case=case, environment="interpreter", engine="docker", image="host/image:1", pythons=["3.12"])
 
 
 @pytest.fixture

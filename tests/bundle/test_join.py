@@ -13,7 +13,6 @@ from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Options
-from gpu_casebook.trial import EngineName
 from tests.fakes import FIXED, REPRO, FakeEngine
 
 
@@ -23,7 +22,7 @@ def bundle(case: Case) -> Bundle:
         case="tiny",
         title="A sum",
         environment="interpreter",
-        engine=EngineName.DOCKER,
+        engine="docker",
         python="3.11",
         case_digest=case.digest(),
         runner="0.1.0",

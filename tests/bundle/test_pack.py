@@ -1,9 +1,9 @@
 import getpass
-import gzip
 import hashlib
 import os
 import socket
 import tarfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,15 @@ import pytest
 from gpu_casebook import __version__, trial
 from gpu_casebook.bundle import pack as packing
 from gpu_casebook.bundle.document import Bundle, Image
-from gpu_casebook.bundle.pack import IMAGES, Saved, Wish, pack, squeeze
+from gpu_casebook.bundle.pack import Wish, pack
+from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ManifestError, UsageError
 from gpu_casebook.evidence import ImageFacts, Variant
 from gpu_casebook.guest import starter
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT
-from gpu_casebook.trial import EngineName
+from gpu_casebook.trial import Note, Recipe
+from tests.bundle.conftest import Daemon
 from tests.conftest import Checkout
 
 pytestmark = pytest.mark.usefixtures("no_index")
@@ -43,7 +45,7 @@ def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_p
     listed = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
     assert set(members) | {starter.LIST} == listed
     bundle = Bundle.read(home / starter.LIST)
-    assert (bundle.case, bundle.environment, bundle.engine) == ("tiny", "interpreter", EngineName.DOCKER)
+    assert (bundle.case, bundle.environment, bundle.engine) == ("tiny", "interpreter", "docker")
     assert (bundle.images, bundle.named_image, bundle.packed_images) == (
         [Image(name="host/image:1")],
         "host/image:1",
@@ -106,27 +108,16 @@ def test_with_an_image_uv_stays_here(checkout: Checkout, wish: Wish, tmp_path: P
 
 
 def test_for_venv_the_locks_wheels_and_uv_go_along(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    wish = replace(wish, engine=EngineName.VENV, image=None)
-    bundle = pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+    wish = replace(wish, engine="venv", image=None)
+    bundle = pack(checkout.root, wish, VenvEngine(tmp_path, tmp_path), tmp_path / "x.tar", print)
     assert "locked/interpreter-3.11-1-py3-none-any.whl" in bundle.members
     assert any(name.startswith("wheels/uv-") for name in bundle.pythons["3.12"])
 
 
-def test_images_go_along_compressed(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    saved = Saved([ImageFacts(name="casebook/cpu:1", id="sha256:1", size_bytes=1)], [b"image " * 10, b"layers"])
-    bundle = pack(checkout.root, replace(wish, image=None), saved, tmp_path / "x.tar", print)
+def test_images_go_along(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+    bundle = pack(checkout.root, replace(wish, image=None), Daemon(), tmp_path / "x.tar", print)
     assert bundle.packed_images == [Image(name="casebook/cpu:1", id="sha256:1")]
-    home = unpacked(tmp_path / "x.tar", tmp_path / "there")
-    assert gzip.decompress((home / IMAGES).read_bytes()) == b"image " * 10 + b"layers"
-
-
-def test_blocks_are_compressed_apart_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_PIECE", 1000)
-    pieces = [bytes([number]) * 700 for number in range(40)]
-    for name in ("one", "two"):
-        squeeze(iter(pieces), tmp_path / name, print)
-    assert gzip.decompress((tmp_path / "one").read_bytes()) == b"".join(pieces)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert (unpacked(tmp_path / "x.tar", tmp_path / "there") / "image").read_bytes() == b"layers"
 
 
 def test_without_a_lock_it_says_how_to_write_it(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
@@ -136,11 +127,12 @@ def test_without_a_lock_it_says_how_to_write_it(checkout: Checkout, wish: Wish, 
 
 
 def test_what_fails_leaves_nothing(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    def broken() -> object:
-        yield b"half an image"
-        raise UsageError("the engine went away")
+    class Broken(Daemon):
+        def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+            super().pack(recipes, into, note)
+            raise UsageError("the engine went away")
 
     into = tmp_path / "out" / "x.tar"
     with pytest.raises(UsageError, match="went away"):
-        pack(checkout.root, wish, Saved([], broken()), into, print)  # type: ignore[arg-type]
+        pack(checkout.root, wish, Broken(), into, print)
     assert list(into.parent.iterdir()) == []

@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.devices import aside
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.releases import site
 from tests.fakes import FakeEngine
 
 
@@ -28,18 +27,15 @@ class Littered(FakeEngine):
 
 
 @pytest.fixture
-def litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A container, environments of a killed search, and a GPU that is set aside."""
+def litter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed run left, and a GPU that is set aside."""
     engine = Littered({})
 
     def reachable(_root: Path) -> Sequence[Engine]:
         return [engine]
 
     monkeypatch.setattr(choosing, "reachable", reachable)
-    monkeypatch.setattr(site, "_steps", lambda: tmp_path / "steps")
-    (tmp_path / "steps" / "tiny" / "envs").mkdir(parents=True)
     aside.put("GPU-0", 0, "it needs a reset")
-    return tmp_path / "steps" / "tiny"
 
 
 def clean(*words: str) -> list[str]:
@@ -48,17 +44,17 @@ def clean(*words: str) -> list[str]:
     return done.output.splitlines()
 
 
-def test_a_dry_run_tells_what_would_be_removed_and_removes_nothing(litter: Path) -> None:
+@pytest.mark.usefixtures("litter")
+def test_a_dry_run_tells_what_would_be_removed_and_removes_nothing() -> None:
     for _ in range(2):
         gpu, *lines = clean("--dry-run")
         assert gpu.startswith("would be taken back: GPU-0 (GPU 0 is set aside since")
-        assert lines == ["would remove container casebook-1", f"would remove environments of tried versions: {litter}"]
-    assert litter.is_dir()
+        assert lines == ["would remove container casebook-1"]
     assert aside.why("GPU-0")
 
 
-def test_it_tells_what_clean_then_does(litter: Path) -> None:
+@pytest.mark.usefixtures("litter")
+def test_it_tells_what_clean_then_does() -> None:
     told = [line.replace("would remove", "removed").replace("would be taken", "taken") for line in clean("--dry-run")]
     assert clean() == told
-    assert not litter.exists()
     assert clean() == clean("--dry-run") == ["nothing to remove"]

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from gpu_casebook import cli
 from gpu_casebook.cli import base
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.trial import TrialResult

@@ -110,9 +110,9 @@ def test_only_what_is_not_there_yet_is_needed(checkout: Checkout, tmp_path: Path
     add(checkout, "tiny", MANIFEST, lock("numpy==1.26.4", size=1000))
     jobs = [job("tiny", "interpreter", "k1"), job("tiny", "current", "k2")]
     engine = VenvEngine(tmp_path / "cache", tmp_path)
-    found = survey(checkout.root, tmp_path / "reports", recipes(checkout.root, jobs), engine)
+    found = survey(tmp_path / "reports", recipes(checkout.root, jobs), engine)
     assert found.needs == [
-        Need(engine.cache, 4000, "2 environments"),  # of the same packages, whose files are there once
+        Need(engine.storage, 4000, "2 environments"),  # of the same packages, whose files are there once
         Need(tmp_path / "reports", 2 * EVIDENCE_BYTES, "evidence"),
     ]
     assert found.ready == set()
@@ -121,7 +121,7 @@ def test_only_what_is_not_there_yet_is_needed(checkout: Checkout, tmp_path: Path
         (directory / "bin").mkdir(parents=True, exist_ok=True)
         (directory / "bin" / "python").touch()
         (directory / "complete.json").touch()
-    found = survey(checkout.root, tmp_path / "reports", recipes(checkout.root, jobs), engine)
+    found = survey(tmp_path / "reports", recipes(checkout.root, jobs), engine)
     assert found.needs[0].bytes == 0
     assert found.ready == {"k1", "k2"}
 
@@ -129,5 +129,5 @@ def test_only_what_is_not_there_yet_is_needed(checkout: Checkout, tmp_path: Path
 def test_an_image_that_was_named_is_there(checkout: Checkout, tmp_path: Path) -> None:
     add(checkout, "tiny")
     needed = recipes(checkout.root, [job("tiny", "current", "k1")])
-    found = survey(checkout.root, tmp_path, needed, VenvEngine(tmp_path, tmp_path), "mine:latest")
+    found = survey(tmp_path, needed, VenvEngine(tmp_path, tmp_path), "mine:latest")
     assert (found.needs[0].bytes, found.ready) == (0, {"k1"})

@@ -21,7 +21,7 @@ from gpu_casebook.corpus import work
 from gpu_casebook.corpus.model import End, Job, Settings
 from gpu_casebook.corpus.workers import ATTEMPTS
 from gpu_casebook.daemon.client import DockerClient, connect
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import INTERRUPTED, EngineError
 from gpu_casebook.evidence import Evidence, Grade, Verdict
 from gpu_casebook.images.build import ensure

@@ -25,7 +25,7 @@ from gpu_casebook.corpus.fleet_nodes import CAPABILITY_LABEL, Nodes, machine_of,
 from gpu_casebook.corpus.model import End, Finished, Settings
 from gpu_casebook.corpus.workers import Gpu, Start
 from gpu_casebook.devices.hardware import HostGpu
-from gpu_casebook.engines.venv.scratch import scratch
+from gpu_casebook.engines.scratch import scratch
 from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.revision import own_revision
@@ -316,7 +316,7 @@ class TestInterruptible:
 def test_a_node_removes_what_a_killed_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place = fleet_node._place()
-    program = "from gpu_casebook.daemon.owner import Owner; print(Owner.current(), end='')"
+    program = "from gpu_casebook.engines.owner import Owner; print(Owner.current(), end='')"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     with scratch(place) as running:
         (place / "left").mkdir()

@@ -10,7 +10,7 @@ from gpu_casebook.corpus import work
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.work import REASON_LIMIT, run_job
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
 from gpu_casebook.evidence import Evidence, GpuAccess, Grade, Variant, Verdict, load
 from gpu_casebook.trial import TrialResult

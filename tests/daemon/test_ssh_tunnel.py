@@ -22,7 +22,7 @@ from gpu_casebook.trial import Limits, TrialRequest
 from tests.conftest import PLAIN
 from tests.daemon import remote
 from tests.daemon.remote import SshServer
-from tests.engines.subjects import ROOT, eventually, no_builder
+from tests.engines.subjects import ROOT, eventually
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ class TestElsewhere:
         monkeypatch.setattr(ssh_tunnel, "_KEPT_S", 3600)  # nothing goes by itself
         client = connect()
         socket = Path(client.api.adapters["http+docker://"].socket_path)  # type: ignore[attr-defined]
-        with DockerEngine(client, no_builder) as engine:
+        with DockerEngine(client, ROOT) as engine:
             assert not engine.local
             assert engine.version
             assert processes_of(socket.parent)
@@ -178,7 +178,7 @@ class TestElsewhere:
 
         killer = threading.Thread(target=hang_up_when_it_runs)
         killer.start()
-        with pytest.raises(EngineError) as raised, DockerEngine(client, no_builder) as engine:
+        with pytest.raises(EngineError) as raised, DockerEngine(client, ROOT) as engine:
             engine.run(prepared, request)
         killer.join()
         assert "\n" not in str(raised.value)

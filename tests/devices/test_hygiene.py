@@ -203,7 +203,7 @@ def test_a_fix_is_not_blamed_for_a_gpu_that_broke_under_it(
 def test_what_another_gpu_suffers_is_not_ours(driver: Driver) -> None:
     lines = [Xid(number=79, pci="0000:07:00", text="")]
     on = guard.Guard(FakeEngine({}), [replace(H200, pci="0000:00:06.0")], lambda: lines, print)
-    assert not on._look()
+    assert not on._is_over(on._faults())
 
 
 def test_a_process_that_stays_ends_the_trials_but_breaks_no_gpu(case: Case, engine: FakeEngine, driver: Driver) -> None:
@@ -232,7 +232,8 @@ def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> N
     driver.states = [GpuState(lost="it needs a reset")]
     with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], print, shared=True) as on:
         result = on.run(
-            on.prepare(Recipe(image="cpu", lock=""), print), TrialRequest(files={}, arguments=["repro.py"], gpus=[0])
+            on.engine.prepare(Recipe(image="cpu", lock=""), print),
+            TrialRequest(files={}, arguments=["repro.py"], gpus=[0]),
         )
     assert "needs a reset" in (result.infra or "")
     assert aside.why(H200.uuid)
@@ -256,8 +257,8 @@ def test_what_a_killed_run_left_on_the_gpu_is_removed_first(
 def test_what_it_left_is_not_taken_for_the_start(driver: Driver) -> None:
     driver.states = [LEFT, IDLE, LEAK]
     on = guard.Guard(FakeEngine({}), [H200], list, print)
-    assert not on._look()
-    assert on._look()
+    assert not on._is_over(on._faults())
+    assert on._is_over(on._faults())
 
 
 def test_strangers_are_said_once_and_left_alone(case: Case, engine: FakeEngine, driver: Driver) -> None:
@@ -281,7 +282,7 @@ def test_a_gpu_set_aside_is_not_chosen_and_clean_takes_it_back(
     assert engine.requests == []
     assert hardware.suitable(case.environment("current"), [*hardware.gpus(), replace(H200, index=1)]) == [1]
 
-    monkeypatch.setattr("gpu_casebook.engines.choose.reachable", lambda _root: [])
+    monkeypatch.setattr("gpu_casebook.engines.registry.reachable", lambda _root: [])
     done = CliRunner().invoke(cli.app, ["clean"])
     assert done.exit_code == 0, done.output
     assert "taken back: GPU-0 (GPU 0 is set aside since" in done.output
@@ -313,8 +314,8 @@ def test_of_an_engine_elsewhere_it_is_said_that_nothing_is_known(driver: Driver)
     driver.states = [GpuState(lost="the driver has lost it")]
     with guard.guarded(engine, [0], said.append) as on:
         request = TrialRequest(files={}, arguments=["repro.py"], gpus=[0])
-        assert on.run(on.prepare(None, print), request) == REPRO  # type: ignore[arg-type]
-    assert said == ["GPUs: not looked after between trials, since the engine is on another machine"]
+        assert on.run(on.engine.prepare(None, print), request) == REPRO  # type: ignore[arg-type]
+    assert said == ["GPUs: not checked between trials, since the engine is on another machine"]
 
 
 class NvmlError(Exception):

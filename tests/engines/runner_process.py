@@ -13,12 +13,12 @@ from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import INTERRUPTED
 from gpu_casebook.trial import Limits, Recipe, TrialRequest
-from tests.engines.subjects import FAMILY, TOKEN, no_builder, this_python
+from tests.engines.subjects import FAMILY, ROOT, TOKEN, this_python
 
 
 def engine(kind: str, arguments: list[str]) -> tuple[Engine, Recipe]:
     if kind == "docker":
-        return DockerEngine(connect(), no_builder), Recipe(image="cpu", lock="", use_image=arguments[0])
+        return DockerEngine(connect(), ROOT), Recipe(image="cpu", lock="", use_image=arguments[0])
     cache, place = map(Path, arguments)
     return VenvEngine(cache=cache, place=place), Recipe(image="cpu", lock="", python=this_python())
 

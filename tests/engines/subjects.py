@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import psutil
 
 from gpu_casebook.daemon.client import LABEL, DockerClient, connect
-from gpu_casebook.daemon.owner import Owner
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
@@ -69,7 +69,7 @@ class DockerSubject:
     recipe: Recipe
 
     def make(self) -> DockerEngine:
-        return DockerEngine(connect(), no_builder)
+        return DockerEngine(connect(), ROOT)
 
     def left_by(self, pid: int) -> list[str]:
         ours: dict[str, Any] = {"label": f"{LABEL}.owner"}
@@ -123,10 +123,6 @@ class VenvSubject:
             with suppress(psutil.Error):
                 count += process.environ().get(TOKEN) == token
         return count
-
-
-def no_builder(client: DockerClient, recipe: Recipe, note: Callable[[str], None]) -> NoReturn:
-    raise AssertionError("these tests run in an image that is there")
 
 
 def this_python() -> str:

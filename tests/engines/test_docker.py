@@ -17,15 +17,15 @@ import psutil
 import pytest
 
 from gpu_casebook.daemon.client import LABEL, APIError, DockerClient, connect, find_image, pull, speaking
-from gpu_casebook.daemon.owner import Owner
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.docker import engine
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.docker.options import GpuPart
+from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.trial import Limits, Recipe, TrialRequest
-from tests.engines.subjects import ROOT, Bench, DockerSubject, eventually, no_builder
+from tests.engines.subjects import ROOT, Bench, DockerSubject, eventually
 
 pytestmark = pytest.mark.docker
 
@@ -158,17 +158,20 @@ def test_an_image_without_python(docker_client: DockerClient, docker_subject: Do
         docker_client.images.remove(image.id)
 
 
-def test_an_image_is_built_where_none_is_named(docker_subject: DockerSubject, docker_client: DockerClient) -> None:
+def test_an_image_is_built_where_none_is_named(
+    docker_subject: DockerSubject, docker_client: DockerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Recipe] = []
 
-    def build(client: DockerClient, recipe: Recipe, note: object) -> ImageFacts:
+    def ensure(client: DockerClient, _root: Path, recipe: Recipe, note: object) -> ImageFacts:
         asked.append(recipe)
         found = find_image(client, str(docker_subject.recipe.use_image))
         assert found
         return found
 
     recipe = replace(docker_subject.recipe, use_image=None, lock="a lock")
-    with DockerEngine(connect(), build) as engine:
+    monkeypatch.setattr("gpu_casebook.images.build.ensure", ensure)
+    with DockerEngine(connect(), ROOT) as engine:
         prepared = engine.prepare(recipe, print)
     assert asked == [recipe]
     assert prepared.image
@@ -287,7 +290,7 @@ def test_a_daemon_that_dies_is_one_line(own_daemon: "subprocess.Popen[bytes]", s
         own_daemon.kill()
 
     killer = threading.Thread(target=kill_when_it_runs, daemon=True)
-    with pytest.raises(EngineError) as raised, DockerEngine(connect(), no_builder) as engine:  # noqa: PT012
+    with pytest.raises(EngineError) as raised, DockerEngine(connect(), ROOT) as engine:  # noqa: PT012
         killer.start()
         pytest.fail(f"it went on: {engine.run(prepared, request)}")
     killer.join()

@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpu_casebook.daemon.owner import Owner
 from gpu_casebook.devices.driver import HostFacts
+from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv import engine as module
-from gpu_casebook.engines.venv import scratch
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.packages import uv

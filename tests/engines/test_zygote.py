@@ -24,7 +24,7 @@ from gpu_casebook.manifest.case import find
 from gpu_casebook.report import publish
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Options
-from gpu_casebook.trial import EngineName, TrialResult, Watch
+from gpu_casebook.trial import TrialResult, Watch
 from tests.conftest import Checkout
 from tests.engines.subjects import FAMILY, ROOT, TOKEN, Bench, VenvSubject, eventually
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
@@ -385,7 +385,7 @@ def test_evidence_command_and_report_say_it(checkout: Checkout, tmp_path: Path) 
 def test_docker_does_not_fork() -> None:
     case = find(ROOT, "rwkv6-backward", IMAGES)
     engine = FakeEngine({})
-    engine.name = EngineName.DOCKER
+    engine.name, engine.can_fork = "docker", False
     with pytest.raises(UsageError, match="--zygote: the docker engine can't fork trials; add --engine venv"):
         run_case(case, Options(zygote=True), engine, Console(sys.stdout))
 

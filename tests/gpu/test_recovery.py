@@ -85,14 +85,14 @@ def test_an_illegal_access_breaks_no_gpu(gpu: HostGpu) -> None:
     assert before.used_bytes is not None
     said: list[str] = []
     with guard.guarded(FakeEngine({}), [gpu.index], said.append) as on:
-        assert not on._look()
+        assert not on._is_over(on._faults())
         with faulting(gpu) as process:
             assert process.stdout
             assert process.stdout.readline() == "taken\n", process.stderr and process.stderr.read()
             during = guard.read(gpu.uuid)
             _, errors = process.communicate("\n", timeout=60)
         assert "700" in errors  # CUDA_ERROR_ILLEGAL_ADDRESS
-        assert not on._look(), on.given_up
+        assert not on._is_over(on._faults()), on.given_up
         after = guard.read(gpu.uuid)
     assert during.used_bytes is not None
     assert during.used_bytes - before.used_bytes > GIB

@@ -85,14 +85,10 @@ def test_what_is_absent_is_what_would_be_built() -> None:
     there, other = plan(ROOT, RECIPE, pinned()), Recipe(image="cpu", lock=LOCK.replace("b==2", "b==3"))
     gpu, newer = Recipe(image="cuda13", lock=LOCK), Recipe(image="cpu", lock=LOCK, python="3.12")
     engine = FakeDocker([image(pinned().reference, part="base"), *map(on_engine, there.chain())])
-    assert absent(engine.client, ROOT, [RECIPE]) == ([], 0)
-    assert absent(engine.client, ROOT, [RECIPE, other, newer]) == ([other], 0)
-    found = absent(engine.client, ROOT, [other, gpu])
-    assert found.recipes == [other, gpu]
-    assert found.stages_bytes > 0  # CUDA's tools are not there either
-    twice = absent(engine.client, ROOT, [gpu, Recipe(image="cuda13", lock=other.lock)])
-    assert twice.stages_bytes == found.stages_bytes
-    assert absent(FakeDocker([]).client, ROOT, [RECIPE]).recipes == [RECIPE]
+    assert absent(engine.client, ROOT, [RECIPE]) == []
+    assert absent(engine.client, ROOT, [RECIPE, other, newer]) == [other]
+    assert absent(engine.client, ROOT, [other, gpu]) == [other, gpu]
+    assert absent(FakeDocker([]).client, ROOT, [RECIPE]) == [RECIPE]
 
 
 def test_a_build_takes_more_than_its_wheels() -> None:

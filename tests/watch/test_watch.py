@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
 from gpu_casebook.records.watched import State, Watched, known
@@ -72,7 +72,7 @@ def world(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)
     monkeypatch.setattr(choosing, "choose", lambda *_: found)
-    monkeypatch.setattr(places, "_steps", lambda: steps)
+    monkeypatch.setattr(places, "_locks", lambda: steps)
     monkeypatch.setattr(places, "scratch_lock", found.lock)
     monkeypatch.setattr(watching, "released", found.index)
     monkeypatch.setattr("gpu_casebook.releases.run.released", found.index)

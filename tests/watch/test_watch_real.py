@@ -50,7 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("repro.py", "fixed.py"):
         script.with_name(name).write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(site, "_steps", lambda: tmp_path / "steps")
+    monkeypatch.setattr(site, "_locks", lambda: tmp_path / "steps")
     return tmp_path
 
 

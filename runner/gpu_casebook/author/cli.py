@@ -108,7 +108,7 @@ def _check(cases: list[str]) -> None:
 def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
     from gpu_casebook.author.review import review
     from gpu_casebook.console import Console
-    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import manifest_path
     from gpu_casebook.run.plan import Options
 

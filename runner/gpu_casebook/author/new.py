@@ -250,18 +250,18 @@ class _Making:
 
     def _tried_here(self, draft: Draft, python: Path) -> Draft:
         """With one trial by the author's own Python."""
-        from gpu_casebook.engines.venv.engine import VenvEngine  # noqa: PLC0415 only a trial needs it
+        from gpu_casebook.engines.registry import capable, kind  # noqa: PLC0415
 
         assert self.options.source
         name = self.options.source.name
         self.say(f"one trial of {name} with {python} ...")
-        with VenvEngine() as engine:
+        with kind(capable("uses_host_python")).connect(self.root) as engine:
             prepared = Prepared(key="active", python=str(python.absolute()))
             return self._with_failure(draft, self._trial(draft, Variant.REPRO, engine, prepared, self.say), name)
 
     def _tried_locked(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
         """With one trial of each variant that has requirements of its own, in an environment that is locked for it."""
-        from gpu_casebook.engines.choose import choose  # noqa: PLC0415
+        from gpu_casebook.engines.registry import choose  # noqa: PLC0415
 
         if draft.unknown:
             raise UsageError(f"nothing can be locked while a requirement is unknown: {draft.unknown[0]}")

@@ -64,7 +64,7 @@ def bisect(
     reports/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
     """
     from gpu_casebook.console import Console
-    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.releases.begin import Ask
     from gpu_casebook.releases.run import Stopped
@@ -92,8 +92,6 @@ def bisect(
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        for line in chosen.sweep():
-            out.say(f"left by a run that was killed: {line}")
         record, page = search(
             found, ask, chosen, out, reports or top / "reports", environment=environment, stopped=stopped
         )

@@ -28,7 +28,8 @@ from gpu_casebook.words import size
 
 if TYPE_CHECKING:
     from gpu_casebook.bundle.document import Bundle
-    from gpu_casebook.trial import EngineName, Note
+    from gpu_casebook.engines.base import Engine
+    from gpu_casebook.trial import Note
 
 
 @app.command()
@@ -65,21 +66,20 @@ def bundle(
     from gpu_casebook.bundle import pack, parts
     from gpu_casebook.console import Console
     from gpu_casebook.manifest.case import find, known_images
-    from gpu_casebook.trial import EngineName
 
     top, out = root(), Console(sys.stdout)
     found = find(top, case, known_images(top))
     name = environment or next(iter(found.manifest.environments))
     spec = found.environment(name)
     part_bytes = parts.size(split) if split else None
-    chosen = _engine(engine, image, top, out.say)
-    pythons = _versions(python) or [spec.python if chosen is EngineName.VENV else pack.THIS_PYTHON]
-    wish = pack.Wish(case=found, environment=name, engine=chosen, image=image, pythons=pythons)
     path = _output(output, f"{case}.{name}{pack.SUFFIX}")
-    with out.step(f"packing {case}, environment {name}") as note, ExitStack() as opened, _writing(path):
-        saved = pack.saved_images(top, wish, opened, note) if chosen is EngineName.DOCKER and not image else None
-        packed = pack.pack(top, wish, saved, path, note)
-        files = parts.split(path, part_bytes) if part_bytes else [path]
+    with ExitStack() as opened:
+        kind, packing = _engine(engine, image, top, out.say, opened)
+        pythons = _versions(python) or [spec.python if kind.uses_host_python else pack.THIS_PYTHON]
+        wish = pack.Wish(case=found, environment=name, engine=kind.name, image=image, pythons=pythons)
+        with out.step(f"packing {case}, environment {name}") as note, _writing(path):
+            packed = pack.pack(top, wish, packing, path, note)
+            files = parts.split(path, part_bytes) if part_bytes else [path]
     for line in _told(packed, files):
         out.say(line)
 
@@ -98,16 +98,19 @@ def _writing(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _engine(engine: str | None, image: str | None, top: Path, say: "Note") -> "EngineName":
-    from gpu_casebook.engines.choose import choose
-    from gpu_casebook.trial import EngineName
+def _engine(
+    name: str | None, image: str | None, top: Path, say: "Note", opened: ExitStack
+) -> "tuple[type[Engine], Engine | None]":
+    """The kind of engine that the host is to have, and the one here that packs its environments, if one does."""
+    from gpu_casebook.engines import registry
 
     if image:
-        if engine not in {None, EngineName.DOCKER}:
-            raise UsageError(f"--image {image} needs the docker engine; leave out --engine {engine}")
-        return EngineName.DOCKER
-    with choose(engine, top, say) as chosen:
-        return chosen.name
+        kind = registry.kind(name or registry.capable("has_images"))
+        if not kind.has_images:
+            raise UsageError(f"--image {image} needs the docker engine; leave out --engine {name}")
+        return kind, None
+    engine = opened.enter_context(registry.choose(name, top, say))
+    return type(engine), engine
 
 
 def _versions(text: str | None) -> list[str]:
@@ -128,9 +131,9 @@ def _told(packed: "Bundle", files: Sequence[Path]) -> Iterator[str]:
 
 
 def _also(packed: "Bundle") -> str:
-    from gpu_casebook.trial import EngineName
+    from gpu_casebook.engines.registry import kind
 
-    if packed.engine is EngineName.VENV:
+    if kind(packed.engine).uses_host_python:
         return f", and Python {packed.python} for the case"
     return f" and a Docker engine{f' with the image {packed.named_image}' if packed.named_image else ''}"
 

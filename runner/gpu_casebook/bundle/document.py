@@ -8,7 +8,6 @@ from pydantic import Field
 from gpu_casebook.document import Document
 from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.guest import starter
-from gpu_casebook.trial import EngineName
 
 
 class Member(Document):
@@ -35,7 +34,7 @@ class Bundle(Document):
     case: str
     title: str
     environment: str
-    engine: EngineName
+    engine: str
     python: str  # what the case itself needs on the host with venv
     images: list[Image] = Field(default_factory=list)  # what the variants run in with docker, once each
     case_digest: str

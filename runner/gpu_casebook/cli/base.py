@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeVar
 
 import typer
 
+from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import INTERRUPTED, CasebookError, MachineError, ManifestError, UsageError
 from gpu_casebook.revision import CHECKOUT
 
@@ -36,7 +37,7 @@ app = typer.Typer(
 
 CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
 EngineOption = Annotated[
-    str | None, typer.Option(help="docker or venv. Without it: docker if a daemon answers, otherwise venv.")
+    str | None, typer.Option(help=f"{' or '.join(ENGINES)}. Without it: the first of them that answers.")
 ]
 EnvironmentOption = Annotated[
     str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")

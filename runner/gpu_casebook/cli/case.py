@@ -60,7 +60,7 @@ def run_one(
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
     from gpu_casebook.console import Console
-    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.report import publish, summary
     from gpu_casebook.run.pipeline import run_case
@@ -82,8 +82,6 @@ def run_one(
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        for line in chosen.sweep():
-            out.say(f"left by a run that was killed: {line}")
         if over:
             options = with_wheels(found, options, over, chosen, out)
         result = run_case(found, options, chosen, out)
@@ -102,23 +100,18 @@ def run_one(
 def with_wheels(
     case: "Case", options: "Options", wheels: Sequence[Path], engine: "Engine", out: "Console"
 ) -> "Options":
-    """The same options with an image that has the wheels over repro's environment. Raises as `override.ensure`."""
+    """The same options with an image that has the wheels over repro's environment. Raises as `Engine.overlay`."""
     from dataclasses import replace
 
-    from gpu_casebook.daemon.client import connect
     from gpu_casebook.evidence import Variant
-    from gpu_casebook.images import override
     from gpu_casebook.run.plan import Skipped, make_plan, recipe
-    from gpu_casebook.trial import EngineName
 
     if options.image:
         raise UsageError("--with puts a wheel over the case's own image; leave --image out")
-    if engine.name is not EngineName.DOCKER:
-        raise UsageError(f"--with: the {engine.name} engine has no images to put a wheel over; add --engine docker")
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return options
     wanted = recipe(case, plan.environment, Variant.REPRO)
     with out.step("putting wheels over the image") as note:
-        image = override.ensure(connect(), root(), wanted, wheels, note)
+        image = engine.overlay(wanted, wheels, note)
     return replace(options, environment=plan.environment, image=image)

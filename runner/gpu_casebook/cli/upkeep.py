@@ -141,16 +141,12 @@ def clean(
     GPUs that were set aside after a fault are taken back.
     """
     from gpu_casebook.devices import aside
-    from gpu_casebook.engines.choose import reachable
-    from gpu_casebook.releases import site
+    from gpu_casebook.engines.registry import reachable
 
     for line in aside.noted() if dry_run else aside.take_back():
         print(f"{'would be ' * dry_run}taken back: {line}")
     engines = reachable(root())
-    if dry_run:
-        lines = [line for engine in engines for line in engine.left()] + site.left()
-    else:
-        lines = [line for engine in engines for line in engine.sweep()] + site.sweep()
+    lines = [line for engine in engines for line in (engine.left() if dry_run else engine.sweep())]
     for line in lines:
         print(f"would remove {line}" if dry_run else f"removed {line}")
     if not lines:

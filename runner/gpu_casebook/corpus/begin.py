@@ -14,7 +14,7 @@ from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings
 from gpu_casebook.corpus.select import Cant, Selection, select
 from gpu_casebook.corpus.workers import Gpu, Machine
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, MachineError, UsageError
 from gpu_casebook.manifest.case import Case
@@ -22,7 +22,7 @@ from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import why_not
-from gpu_casebook.trial import EngineName, Recipe
+from gpu_casebook.trial import Recipe
 
 Say = Callable[[str], None]
 
@@ -161,22 +161,13 @@ def _here(
 
 
 def _image_of(settings: Settings, engine: Engine | None) -> Callable[[Recipe, str], str | None]:
-    """What the Docker engine would run a recipe in today, by name or by id."""
-    if engine is not None and engine.name is EngineName.VENV:
-        return lambda _recipe, _base: None
-    from gpu_casebook.daemon.client import connect, find_image  # noqa: PLC0415 the SDK takes a while to import
-    from gpu_casebook.images.build import reference  # noqa: PLC0415
+    """What the engine would run a recipe in today, by name or by id; of no use to an engine without images."""
+    from gpu_casebook.images.build import reference  # noqa: PLC0415 the SDK takes a while to import
 
     if settings.image is None:
         return lambda recipe, base: reference(Path(settings.root), recipe, base)
-    with suppress(CasebookError):
-        client = connect()
-        try:
-            found = find_image(client, settings.image)
-        finally:
-            client.close()
-        return lambda _recipe, _base: found.id if found else None
-    return lambda _recipe, _base: None
+    found = engine.image_id(settings.image) if engine else None
+    return lambda _recipe, _base: found
 
 
 def room_for(settings: Settings, left: Iterable[Job], engine: Engine | None, say: Say) -> Room:
@@ -187,7 +178,7 @@ def room_for(settings: Settings, left: Iterable[Job], engine: Engine | None, say
 def _room(settings: Settings, needed: disk.Recipes, engine: Engine | None, say: Say) -> Room:
     if engine is None or not needed.jobs:
         return Room(set(), None)
-    found = disk.survey(Path(settings.root), Path(settings.reports), needed, engine, settings.image)
+    found = disk.survey(Path(settings.reports), needed, engine, settings.image)
     rooms = disk.rooms(found.needs)
     for room in rooms:
         say(f"disk: {room}")
@@ -198,8 +189,5 @@ def _room(settings: Settings, needed: disk.Recipes, engine: Engine | None, say: 
 
 
 def engine_of(settings: Settings, say: Say) -> Engine:
-    """The engine of the whole run; what runs that were killed left is removed first."""
-    engine = choosing.choose(settings.engine, Path(settings.root), say)
-    for line in engine.sweep():
-        say(f"left by a run that was killed: {line}")
-    return engine
+    """The engine of the whole run."""
+    return registry.choose(settings.engine, Path(settings.root), say)

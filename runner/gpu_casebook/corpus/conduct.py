@@ -17,7 +17,7 @@ from gpu_casebook.corpus.pool import Pool
 from gpu_casebook.corpus.report import files as report
 from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import Machine, Workers
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import INTERRUPTED, CasebookError, MachineError
 from gpu_casebook.packages.uv import disk_is_full
@@ -79,7 +79,7 @@ def _crew(wish: Wish, settings: Settings, say: Say) -> Iterator[tuple[Crew, Sett
             yield Crew(machines=fleet.machines, engine=None, workers=lambda _: fleet), settings
             return
         engine = stack.enter_context(engine_of(settings, say))
-        found = settings.model_copy(update={"engine": engine.name.value})
+        found = settings.model_copy(update={"engine": engine.name})
         look = partial(local_machine, wish.jobs, wish.gpus, elsewhere=not engine.local)
         workers = partial(_pool, found, look)
         yield Crew(machines=[look()], engine=engine, workers=workers), found
@@ -142,11 +142,8 @@ def _again(run: Run) -> str:
 
 def _sweep(settings: Settings) -> None:
     """What a worker that was killed left behind: its trials, and what they ran in."""
-    with (
-        suppress(CasebookError, OSError),
-        choosing.choose(settings.engine, Path(settings.root), lambda _: None) as engine,
-    ):
-        engine.sweep()
+    with suppress(CasebookError, OSError), registry.choose(settings.engine, Path(settings.root), lambda _: None):
+        pass
 
 
 def _close(journal: Journal, say: Say) -> int:

@@ -13,9 +13,9 @@ from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
-from gpu_casebook.packages.lock import installed_bytes, read_lock, wheel_bytes
+from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installed_bytes, read_lock, wheel_bytes
 from gpu_casebook.run.plan import recipe
-from gpu_casebook.trial import EngineName, Recipe
+from gpu_casebook.trial import Recipe
 from gpu_casebook.words import size
 
 EVIDENCE_BYTES = 200_000
@@ -112,38 +112,25 @@ class Survey(NamedTuple):
     ready: set[str]
 
 
-def survey(root: Path, reports: Path, needed: Recipes, engine: Engine, use_image: str | None = None) -> Survey:
-    """Look what is there on this machine. Raises EngineError where the Docker engine does not answer."""
+def survey(reports: Path, needed: Recipes, engine: Engine, use_image: str | None = None) -> Survey:
+    """Look what is there on this machine. Raises EngineError where the engine does not answer."""
     wanted = {} if use_image else needed.keys
-    environments, absent = _environments(root, list(wanted), engine)
+    environments, absent = _environments(list(wanted), engine)
     unready = {key for each in absent for key in wanted[each]}
     evidence = Need(reports, EVIDENCE_BYTES * needed.jobs, "evidence")
     return Survey([environments, evidence], set().union(*needed.keys.values()) - unready)
 
 
-def _environments(root: Path, wanted: Sequence[Recipe], engine: Engine) -> tuple[Need, list[Recipe]]:
-    if engine.name is EngineName.DOCKER:
-        return _images(root, wanted, local=engine.local)
-    from gpu_casebook.engines.venv.engine import VenvEngine  # noqa: PLC0415 a run on the other engine does not need it
-
-    assert isinstance(engine, VenvEngine)
-    absent = [each for each in wanted if not engine.has(each)]
-    return Need(engine.cache, venv_bytes(absent), _counted(len(absent), "environment")), absent
+def _environments(wanted: Sequence[Recipe], engine: Engine) -> tuple[Need, list[Recipe]]:
+    absent = list(engine.absent(wanted))
+    taken = docker_bytes(absent, 0, peak_bytes) if engine.has_images else venv_bytes(absent)
+    what = "image" if engine.has_images else "environment"
+    return Need(engine.storage, taken, _counted(len(absent), what)), absent
 
 
-def _images(root: Path, wanted: Sequence[Recipe], *, local: bool) -> tuple[Need, list[Recipe]]:
-    from gpu_casebook.daemon.client import connect, speaking  # noqa: PLC0415 the SDK takes a while to import
-    from gpu_casebook.images import build  # noqa: PLC0415
-
-    client = connect()
-    try:
-        absent = build.absent(client, root, wanted)
-        with speaking("ask the Docker engine where its images are"):
-            place = Path(client.info()["DockerRootDir"]) if local else None
-    finally:
-        client.close()
-    taken = docker_bytes(absent.recipes, absent.stages_bytes, build.peak_bytes)
-    return Need(place, taken, _counted(len(absent.recipes), "image")), list(absent.recipes)
+def peak_bytes(recipe: Recipe) -> int:
+    """Disk that the build of an image takes while it runs, without what it stands on."""
+    return ROOM_PER_WHEEL_BYTE * _download(recipe)
 
 
 def _counted(number: int, what: str) -> str:

@@ -24,8 +24,8 @@ from gpu_casebook.corpus.model import Finished, Job, Settings
 from gpu_casebook.corpus.workers import Gpu
 from gpu_casebook.devices import hardware
 from gpu_casebook.document import Document
-from gpu_casebook.engines import choose
-from gpu_casebook.engines.venv.scratch import scratch, sweep, usual_place
+from gpu_casebook.engines import registry
+from gpu_casebook.engines.scratch import scratch, sweep, usual_place
 from gpu_casebook.revision import own_revision
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def attest() -> str:
     sweep(_place())
     found = hardware.gpus()
     with tempfile.TemporaryDirectory() as nothing:
-        engines = {engine.name.value: engine.version for engine in choose.reachable(Path(nothing))}
+        engines = {engine.name: engine.version for engine in registry.reachable(Path(nothing))}
     return Attested(
         host=socket.gethostname(),
         runner=own_revision(),

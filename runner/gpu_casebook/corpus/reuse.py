@@ -20,7 +20,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
 from gpu_casebook.text import one_line
-from gpu_casebook.trial import EngineName, Limits, Recipe
+from gpu_casebook.trial import Limits, Recipe
 from gpu_casebook.words import instant, seconds, utc
 
 NONE_YET = "no evidence yet"
@@ -61,7 +61,7 @@ class Wanted:
     locks: Mapping[str, str]
     recipe: Recipe
     gpus: int
-    command: Callable[[EngineName], str]
+    command: Callable[[str], str]
     engine: str | None
 
 
@@ -92,7 +92,7 @@ def why_not(evidence: Evidence, wanted: Wanted, here: Here, age: Age) -> str | N
         return "the case changed"
     if evidence.environment.locks != wanted.locks:
         return "the lock changed"
-    engine = EngineName(evidence.engine.name)
+    engine = evidence.engine.name
     if wanted.engine not in {None, engine}:
         return f"it ran on the {engine} engine"
     if evidence.command != wanted.command(engine):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gpu_casebook.console import Console
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.engines import choose as choosing
+from gpu_casebook.engines import registry
 from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Evidence, Outcome, evidence_path
 from gpu_casebook.manifest.case import find, known_images
@@ -18,7 +18,6 @@ from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.run.pipeline import prepare_case, run_case
 from gpu_casebook.run.plan import Options, Skipped
 from gpu_casebook.text import one_line
-from gpu_casebook.trial import EngineName
 
 REASON_LIMIT = 400
 """Characters of a reason."""
@@ -72,8 +71,6 @@ def _patiently(
     try:
         return do(job, settings, console, gpus)
     except EngineError as error:
-        if settings.engine == EngineName.VENV:
-            raise
         console.say(f"{job.name}: {one_line(str(error), REASON_LIMIT)}; waiting for the engine")
         _wait_for_engine(settings, console)
         return do(job, settings, console, gpus)
@@ -83,7 +80,7 @@ def _wait_for_engine(settings: Settings, console: Console) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            with choosing.choose(settings.engine, Path(settings.root), console.say):
+            with registry.choose(settings.engine, Path(settings.root), console.say):
                 return
         except EngineError as error:
             if time.monotonic() >= deadline:
@@ -94,7 +91,7 @@ def _wait_for_engine(settings: Settings, console: Console) -> None:
 def _build(job: Job, settings: Settings, console: Console, _gpus: Sequence[int]) -> _Came:
     root = Path(settings.root)
     case = find(root, job.case, known_images(root))
-    with choosing.choose(settings.engine, root, console.say) as engine:
+    with registry.choose(settings.engine, root, console.say) as engine:
         skipped = prepare_case(case, options_of(settings, job.environment), engine, console)
     return _skipped(skipped) if skipped else None
 
@@ -103,7 +100,7 @@ def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -
     root, reports = Path(settings.root), Path(settings.reports)
     case = find(root, job.case, known_images(root))
     options = options_of(settings, job.environment, gpus if job.gpus and gpus else None)
-    with choosing.choose(settings.engine, root, console.say) as engine:
+    with registry.choose(settings.engine, root, console.say) as engine:
         result = run_case(case, options, engine, console)
     if isinstance(result, Skipped):
         return _skipped(result)

@@ -20,6 +20,8 @@ from platformdirs import user_cache_path
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
+from gpu_casebook.engines import registry
+from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.watching import py_spy
 from gpu_casebook.errors import CasebookError, ManifestError
 from gpu_casebook.evidence import Variant
@@ -63,7 +65,7 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
         pythons=_pythons(),
         index_error=_index_error() if online else None,
     )
-    in_environments = _in_environments(every)
+    in_environments = _in_environments(root, every)
     return facts, [need for case in cases for need in needs(case, in_images, in_environments)]
 
 
@@ -81,42 +83,31 @@ def _recipes(cases: Sequence[Case]) -> list[Recipe]:
 
 def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]:
     """The engine, and the locks that it has an image of."""
-    from gpu_casebook.daemon.client import connect  # noqa: PLC0415
-    from gpu_casebook.engines.docker.engine import DockerEngine  # noqa: PLC0415 the SDK takes a quarter of a second to import
-    from gpu_casebook.images.build import absent, ensure  # noqa: PLC0415
-
     host = os.environ.get("DOCKER_HOST")
     try:
-        client = connect()
+        with registry.kind("docker").connect(root) as engine:
+            access = engine.gpu_access()
+            facts = DockerFacts(
+                version=engine.version.removeprefix("Docker "),
+                host=host,
+                local=engine.local,
+                gpu_mode=access.mode if access else None,
+                root=str(engine.storage) if engine.storage else None,
+            )
+            return facts, _ready(engine, every)
     except CasebookError as error:
         return DockerFacts(error=str(error), host=host), set()
-    try:
-        engine = DockerEngine(client, lambda client, recipe, note: ensure(client, root, recipe, note))
-        access = engine.gpu_access()
-        facts = DockerFacts(
-            version=engine.version.removeprefix("Docker "),
-            host=host,
-            local=engine.local,
-            gpu_mode=access.mode if access else None,
-            root=client.info().get("DockerRootDir"),
-        )
-        missing = {recipe.lock for recipe in absent(client, root, every).recipes}
-        return facts, {recipe.lock for recipe in every} - missing
-    except CasebookError as error:
-        return DockerFacts(error=str(error), host=host), set()
-    finally:
-        client.close()
 
 
-def _in_environments(every: Sequence[Recipe]) -> set[str]:
+def _in_environments(root: Path, every: Sequence[Recipe]) -> set[str]:
     """The locks that there is a virtual environment of."""
-    from gpu_casebook.engines.venv.engine import VenvEngine  # noqa: PLC0415
+    with suppress(CasebookError), registry.kind("venv").connect(root) as engine:
+        return _ready(engine, every)
+    return set()
 
-    try:
-        engine = VenvEngine()
-    except CasebookError:
-        return set()
-    return {recipe.lock for recipe in every if engine.has(recipe)}
+
+def _ready(engine: Engine, every: Sequence[Recipe]) -> set[str]:
+    return {recipe.lock for recipe in every} - {recipe.lock for recipe in engine.absent(every)}
 
 
 def _uv() -> str | None:

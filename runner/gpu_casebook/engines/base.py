@@ -1,21 +1,26 @@
 """What an engine is: it prepares an environment, runs trials in it, and leaves nothing behind.
 
+An engine lives in a folder of its own and is registered in `gpu_casebook.engines.registry`; nothing else names it.
 Every engine passes the conformance suite in tests/engines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, Self
 
+from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
-from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """An environment that is ready for trials. `key` is its content key: equal keys, equal content."""
+    """An environment that is ready for trials."""
 
     key: str
+    """Equal keys, equal content."""
     python: str
     """Path of the Python inside the environment."""
     image: ImageFacts | None = None
@@ -23,43 +28,105 @@ class Prepared:
 
 
 class Engine(Protocol):
-    """Where trials run. Use as a context manager: leaving it removes all that its trials left."""
+    """Where trials run. Use as a context manager: leaving it removes all that its trials left.
 
-    name: EngineName
+    Engines subclass this: what an engine can't do is refused by the methods here.
+    """
+
+    name: str
+    """As the registry has it."""
+    isolation: Sequence[str]
+    """What holds a trial back here, as short sentences for the report."""
+    caveat: str = ""
+    """What to say of it where it is used because a better one is not there."""
+
+    # What this kind of engine can do; known before it is connected.
+    has_images: bool = False
+    """Trials run in images: one can be named, or wheels put over it."""
+    uses_host_python: bool = False
+    """Environments are made here with uv, for the platform and from a Python of this machine."""
+    can_fork: bool = False
+    """Trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)."""
+
+    @classmethod
+    def connect(cls, root: Path) -> Self:
+        """Return the engine, for cases of the checkout `root`. Raises EngineError where it does not answer."""
+        raise NotImplementedError
 
     @property
     def local(self) -> bool:
-        """Whether trials run on this machine: a Docker engine may be elsewhere."""
-
-    @property
-    def isolation(self) -> Sequence[str]:
-        """What holds a trial back here, as short sentences for the report."""
+        """Whether trials run on this machine: a daemon may be elsewhere."""
+        return True
 
     @property
     def version(self) -> str:
         """Engine and version, such as "Docker 20.10.24"."""
+        raise NotImplementedError
 
-    def __enter__(self) -> Self: ...
+    @property
+    def storage(self) -> Path | None:
+        """Directory of this machine whose disk environments take; None where they lie elsewhere."""
+        return None
 
-    def __exit__(self, *exc_info: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        return None
 
     def gpu_access(self) -> GpuAccess | None:
-        """How a trial gets at a GPU here; None where it can't."""
+        """Return how a trial gets at a GPU here; None where it can't."""
+        return None
 
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
         """Make the environment ready, or find it ready.
 
         Raises BuildError, EngineError, or MachineError where the disk is too full.
         """
+        raise NotImplementedError
+
+    def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
+        """Return those recipes whose environment is not ready: `prepare` would build it."""
+        raise NotImplementedError
+
+    def forget(self, prepared: Prepared) -> None:
+        """Remove an environment that a throw-away engine has made; images stay, as others may share them."""
+        return
+
+    def throwaway(self) -> AbstractContextManager["Engine"]:
+        """Return an engine of this kind whose environments go when it is left, unless others can use them."""
+        return nullcontext(self)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         """Run one trial to its end. Raises EngineError if the engine goes away meanwhile.
 
         On KeyboardInterrupt the trial's processes are gone when the exception leaves this call.
         """
+        raise NotImplementedError
 
     def sweep(self) -> Sequence[str]:
-        """Remove what runs that were killed left behind; one line for each thing removed."""
+        """Remove what runs that were killed left behind; return one line for each thing removed."""
+        return ()
 
     def left(self) -> Sequence[str]:
-        """What `sweep` would remove, in its words; nothing is removed."""
+        """Return what `sweep` would remove, in its words; nothing is removed."""
+        return ()
+
+    def image_id(self, name: str) -> str | None:
+        """Return the id of the image of this name; None where there is none."""
+        return None
+
+    def overlay(self, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
+        """Return the name of an image with these wheels over the recipe's environment. Raises as `prepare`."""
+        raise UsageError(f"--with: the {self.name} engine has no images to put a wheel over; add --engine docker")
+
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+        """Write to the directory `into` what `prepare` needs on a host without a network; return packed images.
+
+        `recipes` are named by their locks. Raises as `prepare`.
+        """
+        raise UsageError(f"the {self.name} engine can't be packed for a host without a network")
+
+    def take_in(self, packed: Path, note: Note) -> None:
+        """Make what `pack` wrote to the directory `packed` ready for `prepare`."""
+        return

@@ -1,11 +1,11 @@
-"""An engine that looks at its GPUs before each trial and after it: `devices.hygiene` says what that comes to."""
+"""Trials on an engine, with a look at its GPUs before each and after it: `devices.hygiene` judges what is seen."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import pynvml
@@ -14,8 +14,8 @@ from gpu_casebook.devices import aside, hardware, kernel_log
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.evidence import GpuAccess, Xid
-from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.evidence import Xid
+from gpu_casebook.trial import Note, TrialRequest, TrialResult
 
 POLL_S = 0.5
 POLLS = 20
@@ -30,7 +30,7 @@ _MARKS = {"HOME": ("/home/case", "/casebook-"), "USER": ("case",), "PYTHONDONTWR
 
 
 def read(uuid: str) -> GpuState:
-    """What the driver tells of this GPU now: each reading is optional."""
+    """Return what the driver tells of this GPU now: each reading is optional."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -45,10 +45,10 @@ def read(uuid: str) -> GpuState:
 
 
 def _read(handle: Any) -> GpuState:
-    memory = _told(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    remapped = _told(pynvml.nvmlDeviceGetRemappedRows, handle)
-    compute = _told(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
-    graphics = _told(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)
+    memory = _reading(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    remapped = _reading(pynvml.nvmlDeviceGetRemappedRows, handle)
+    compute = _reading(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    graphics = _reading(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle)
     processes = None
     if compute is not None and _sees_every_process():
         processes = frozenset(process.pid for process in [*compute, *(graphics or [])])
@@ -60,8 +60,8 @@ def _read(handle: Any) -> GpuState:
     )
 
 
-def _told(ask: Callable[[Any], Any], handle: Any) -> Any:
-    """None for what this driver or GPU has no answer to. Raises NVMLError where the GPU is lost."""
+def _reading(ask: Callable[[Any], Any], handle: Any) -> Any:
+    """Return None for what this driver or GPU has no answer to. Raises NVMLError where the GPU is lost."""
     try:
         return ask(handle)
     except pynvml.NVMLError as error:
@@ -90,66 +90,39 @@ def _ours(pid: int) -> bool:
 
 
 class Guard:
-    """Satisfies `engines.base.Engine`. A trial on a GPU that is not fit is not run: that is the machine's fault.
+    """Runs trials on `engine`, but none on a GPU that is not fit: that is the machine's fault.
 
-    Run trials only inside the locks of `gpus`: what is then found on them are no trials of others. `faults` gives what
-    the kernel log got about them since the last call. `given_up` says why no more trials can be run. Where the GPUs
-    are `shared`, trials of others may be on them at any time, and what processes and memory are there says nothing.
+    Run trials only inside the locks of `gpus`: what is then found on them are no trials of others. Where the GPUs are
+    `shared`, trials of others may be on them at any time, and what processes and memory are there says nothing.
     """
 
     def __init__(
         self, engine: Engine, gpus: Sequence[HostGpu], faults: kernel_log.Faults, say: Note, *, shared: bool = False
     ) -> None:
-        self.name: EngineName = engine.name
+        self.engine = engine
         self.given_up: str | None = None
-        self._engine, self._gpus, self._faults, self._say = engine, gpus, faults, say
+        """Why no more trials can be run."""
+        self.xids: list[Xid] = []
+        """What the kernel log got about the GPUs during the last trial."""
+        self._gpus, self._faults, self._say = gpus, faults, say
         self._start: dict[str, GpuState] = {}
         self._shared = shared
-        self._told_shared: set[str] = set()
-
-    @property
-    def local(self) -> bool:
-        return self._engine.local
-
-    @property
-    def isolation(self) -> Sequence[str]:
-        return self._engine.isolation
-
-    @property
-    def version(self) -> str:
-        return self._engine.version
-
-    def __enter__(self) -> Self:
-        self._engine.__enter__()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._engine.__exit__(*exc_info)
-
-    def gpu_access(self) -> GpuAccess | None:
-        return self._engine.gpu_access()
-
-    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
-        return self._engine.prepare(recipe, note)
-
-    def sweep(self) -> Sequence[str]:
-        return self._engine.sweep()
-
-    def left(self) -> Sequence[str]:
-        return self._engine.left()
+        self._said_shared: set[str] = set()
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """As the engine does it, between two looks at the GPUs: one that broke meanwhile spoils what was seen."""
-        if not request.gpus or not self._gpus:
-            return self._engine.run(prepared, request)
-        if self._look():
+        """Run a trial as the engine does, unless a GPU is unfit before it; one that broke meanwhile spoils it."""
+        self.xids = []
+        if not request.gpus:
+            return self.engine.run(prepared, request)
+        if self._is_over(self._faults()):
             return TrialResult(stdout="", stderr="", duration_s=0.0, infra=self.given_up)
-        result = self._engine.run(prepared, request)
-        return replace(result, exit_status=None, signal=None, infra=self.given_up) if self._look() else result
+        result = self.engine.run(prepared, request)
+        self.xids = self._faults()
+        over = self._is_over(self.xids)
+        return replace(result, exit_status=None, signal=None, infra=self.given_up) if over else result
 
-    def _look(self) -> bool:
-        """Whether the trials are at their end."""
-        xids = self._faults()
+    def _is_over(self, xids: Sequence[Xid]) -> bool:
+        """Look at the GPUs; whether the trials are at their end."""
         for gpu in self._gpus:
             if self.given_up is None:
                 self.given_up = aside.why(gpu.uuid) or self._unfit(gpu, xids)
@@ -157,32 +130,32 @@ class Guard:
 
     def _unfit(self, gpu: HostGpu, xids: Sequence[Xid]) -> str | None:
         health = self._settled(gpu, kernel_log.of_gpus(xids, [gpu.pci] if gpu.pci else []))
-        told = f"GPU {gpu.index}: {health.reason}"
+        text = f"GPU {gpu.index}: {health.reason}"
         if health.condition is Condition.BROKEN:
             aside.put(gpu.uuid, gpu.index, health.reason)
-            return aside.why(gpu.uuid) or told
+            return aside.why(gpu.uuid) or text
         if health.condition is Condition.LEFTOVER:
-            return told
-        if health.condition is Condition.SHARED and gpu.uuid not in self._told_shared:
-            self._told_shared.add(gpu.uuid)
-            self._say(told)
+            return text
+        if health.condition is Condition.SHARED and gpu.uuid not in self._said_shared:
+            self._said_shared.add(gpu.uuid)
+            self._say(text)
         return None
 
     def _settled(self, gpu: HostGpu, xids: Sequence[Xid]) -> Health:
-        """Given time for its memory to come back; what runs that were killed left on it is removed."""
+        """Assess the GPU, given time for its memory to come back; what killed runs left on it is removed."""
         health = self._health(gpu, xids)
         if health.condition is Condition.LEFTOVER:
-            for line in self._engine.sweep():
+            for line in self.engine.sweep():
                 self._say(f"left by a run that was killed: {line}")
         for _ in range(POLLS):
-            if not health.passing or (health.condition is Condition.SHARED and gpu.uuid in self._told_shared):
+            if not health.passing or (health.condition is Condition.SHARED and gpu.uuid in self._said_shared):
                 return health
             time.sleep(POLL_S)
             health = self._health(gpu, xids)
         return last(health)
 
     def _health(self, gpu: HostGpu, xids: Sequence[Xid]) -> Health:
-        """Against the least that was taken of it in this run: what a killed run left there at first goes away."""
+        """Assess it against the least memory taken in this run: what a killed run left there at first goes away."""
         now = read(gpu.uuid)
         if self._shared:
             now = replace(now, processes=None, ours=frozenset(), used_bytes=None)
@@ -194,9 +167,9 @@ class Guard:
 
 @contextmanager
 def guarded(engine: Engine, gpus: Sequence[int], say: Note, *, shared: bool = False) -> Iterator[Guard]:
-    """The engine with its GPUs looked after, where they are this machine's."""
+    """Run trials on the engine with its GPUs watched, where they are this machine's."""
     if gpus and not engine.local:
-        say("GPUs: not looked after between trials, since the engine is on another machine")
+        say("GPUs: not checked between trials, since the engine is on another machine")
     own = gpus if engine.local else ()
     with kernel_log.watch(own) as faults:
         yield Guard(engine, [gpu for gpu in hardware.gpus() if gpu.index in own], faults, say, shared=shared)

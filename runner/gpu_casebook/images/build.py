@@ -6,11 +6,11 @@ import tarfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from platformdirs import user_cache_path, user_log_path
 
@@ -63,25 +63,15 @@ def reference(root: Path, recipe: Recipe, base: str) -> str | None:
     return plan(root, recipe, Base(base, base)).reference
 
 
-class Absent(NamedTuple):
-    """Environments that have no image yet, and the bytes of what they stand on that is not there either."""
-
-    recipes: Sequence[Recipe]
-    stages_bytes: int
-
-
-def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> Absent:
+def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> list[Recipe]:
     """What `ensure` would build for these. A recipe for which it would raise UsageError is left out."""
     pin, there = bases.read_pin(root / "images"), ours(client)
-    base = bases.available(client, pin) or Base(pin.reference, pin.reference)
-    found, tools = list[Recipe](), set[str]()
+    found = []
     for recipe in recipes:
         with suppress(UsageError):
             if existing(root, recipe, pin, there) is None:
-                stages = plan(root, recipe, base).chain()
-                tools |= {each.reference for each in stages if each.part == "tools"} - set(there)
                 found.append(recipe)
-    return Absent(found, _ROOM_FOR_TOOLS * len(tools))
+    return found
 
 
 def peak_bytes(recipe: Recipe) -> int:

@@ -18,7 +18,6 @@ from gpu_casebook.releases.site import names
 from gpu_casebook.releases.versions import Listing, Release, Releases, nearest
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.trial import EngineName
 
 MEASURED = 20
 """The most trials that measure the rate, where the case does not say how many."""
@@ -42,7 +41,7 @@ class Ask:
     zygote: bool = False
 
 
-def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
+def question(ask: Ask, plan: Plan, engine: str) -> Question:
     """Raises UsageError for a package that the environment does not pin, or for ends that can't be."""
     case = plan.case
     package, there = canonicalize_name(ask.package), names(case.requirements(plan.environment, ask.variant))
@@ -64,7 +63,7 @@ def question(ask: Ask, plan: Plan, engine: EngineName) -> Question:
         good_message=ask.good_message,
         trials=ask.trials,
         alpha=ask.alpha or case.manifest.alpha,
-        engine=engine.value,
+        engine=engine,
         digest=case.digest(),
     )
 

@@ -2,10 +2,9 @@
 
 import hashlib
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,8 +16,7 @@ from platformdirs import user_cache_path
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.guard import guarded
-from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.engines.guard import Guard, guarded
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
@@ -29,7 +27,7 @@ from gpu_casebook.releases.signature import Look, Sign, Signature
 from gpu_casebook.run.pipeline import INFRA_RETRIES
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
-from gpu_casebook.trial import EngineName, Note, Recipe, TrialRequest
+from gpu_casebook.trial import Note, Recipe, TrialRequest
 
 WORDS = 500
 """Characters of what uv said that are kept."""
@@ -86,9 +84,12 @@ class EngineSite:
 
     plan: Plan
     variant: Variant
-    engine: Engine
+    guard: Guard
     signature: Signature
-    discard: Callable[[Prepared], None] = field(default=lambda _prepared: None)
+
+    @property
+    def engine(self) -> Engine:
+        return self.guard.engine
 
     @contextmanager
     def at(self, changes: Changes, note: Note) -> Iterator[Place]:
@@ -101,7 +102,7 @@ class EngineSite:
             with self._gpus(note):
                 yield Place(key, _versions(lock), lambda: self._look(prepared, request))
         finally:
-            self.discard(prepared)
+            self.engine.forget(prepared)
 
     def _gpus(self, note: Note) -> AbstractContextManager[None]:
         """Held while trials run, and not while something is being installed."""
@@ -122,7 +123,7 @@ class EngineSite:
         kept = path.is_file() and None not in changes.values()  # a lock's pins would hold back what is to be newest
         previous = path.read_text(encoding="utf-8") if kept else ""
         with _usable():
-            return scratch_lock(requirements, spec.python, previous, anywhere=self.engine.name is EngineName.VENV)
+            return scratch_lock(requirements, spec.python, previous, anywhere=self.engine.uses_host_python)
 
     def _prepared(self, recipe: Recipe, note: Note) -> Prepared:
         with _usable():
@@ -132,7 +133,7 @@ class EngineSite:
         """One trial, and again while the machine is to blame, a bounded number of times."""
         look = Look(Sign.SPOILED, "")
         for _ in range(1 + INFRA_RETRIES):
-            look = self.signature.read(self.engine.run(prepared, request))
+            look = self.signature.read(self.guard.run(prepared, request))
             if look.sign is not Sign.SPOILED:
                 break
         return look
@@ -163,72 +164,22 @@ def presentable(words: str) -> str:
 def site(plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console) -> Iterator[EngineSite]:
     """A site on this engine. Raises UsageError while another process tries versions of the same case."""
     with (
-        _passing(engine, plan.case) as (apart, discard),
+        _alone(plan.case),
+        engine.throwaway() as apart,
         guarded(apart, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard,
     ):
-        yield EngineSite(plan=plan, variant=variant, engine=guard, signature=signature, discard=discard)
+        yield EngineSite(plan=plan, variant=variant, guard=guard, signature=signature)
 
 
-# Environments that are made to be thrown away
-
-
-def _steps() -> Path:
+def _locks() -> Path:
     return user_cache_path("casebook") / "steps"
 
 
 @contextmanager
-def _passing(engine: Engine, case: Case) -> Iterator[tuple[Engine, Callable[[Prepared], None]]]:
-    """The engine with a place of its own for virtual environments, which is gone afterwards; and what removes one."""
-    home = _steps() / case.id
-    home.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(home.with_suffix(".lock"))
+def _alone(case: Case) -> Iterator[None]:
+    _locks().mkdir(parents=True, exist_ok=True)
     try:
-        lock.acquire(timeout=0)
+        with FileLock(_locks() / f"{case.id}.lock", timeout=0):
+            yield
     except Timeout:
         raise UsageError(f"another process tries versions of {case.id} just now; wait for it, or end it") from None
-    apart = VenvEngine(cache=home) if isinstance(engine, VenvEngine) else None
-    try:
-        with apart or nullcontext():
-            yield apart or engine, lambda made: _remove(made, home)
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-        lock.release()
-
-
-def _remove(made: Prepared, home: Path) -> None:
-    """An image stays, for `images --remove-unused`."""
-    environment = Path(made.python).parents[1]
-    if environment.is_relative_to(home):
-        shutil.rmtree(environment, ignore_errors=True)
-
-
-def sweep() -> list[str]:
-    """Remove what killed searches left; one line for each thing removed."""
-    removed = []
-    for home in _abandoned():
-        shutil.rmtree(home, ignore_errors=True)
-        removed.append(_line(home))
-    return removed
-
-
-def left() -> list[str]:
-    """What `sweep` would remove."""
-    return [_line(home) for home in _abandoned()]
-
-
-def _line(home: Path) -> str:
-    return f"environments of tried versions: {home}"
-
-
-def _abandoned() -> Iterator[Path]:
-    """Nobody else takes such a place up while its turn lasts."""
-    for home in sorted(path for path in _steps().glob("*") if path.is_dir()):
-        lock = FileLock(home.with_suffix(".lock"))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            continue
-        try:
-            yield home
-        finally:
-            lock.release()

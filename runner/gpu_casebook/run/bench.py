@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_casebook.console import Console
-from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Variant
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult
@@ -16,7 +17,7 @@ _GUEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
 @dataclass(frozen=True)
 class Bench:
     plan: Plan
-    engine: Engine
+    guard: Guard
     console: Console
     environments: Mapping[Variant, Prepared]
     _answers: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
@@ -33,7 +34,7 @@ class Bench:
             gpus=self.plan.gpus,
             wrapper=wrapper,
         )
-        return self.engine.run(self.environments[variant], request)
+        return self.guard.run(self.environments[variant], request)
 
     def ask(self, variant: Variant, guest: Path) -> str:
         """What a script of `gpu_casebook.guest` prints in a variant's environment; it is run once in each."""
@@ -42,5 +43,5 @@ class Bench:
         if key not in self._answers:
             files = {guest.name: guest.read_bytes()}
             request = TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS)
-            self._answers[key] = self.engine.run(prepared, request).stdout
+            self._answers[key] = self.guard.run(prepared, request).stdout
         return self._answers[key]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_casebook.console import Console
-from gpu_casebook.devices import hardware, kernel_log
+from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, guarded
 from gpu_casebook.errors import EngineError
@@ -37,9 +37,8 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return plan
-    looked_after = guarded(engine, plan.gpus, console.say, shared=plan.spec.share_gpu)
-    with kernel_log.watch(plan.gpus if engine.local else ()) as faults, looked_after as guard:
-        return _Run(plan, guard, console, faults).evidence()
+    with guarded(engine, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard:
+        return _Run(plan, guard, console).evidence()
 
 
 def prepare_case(case: Case, options: Options, engine: Engine, console: Console) -> Skipped | None:
@@ -56,7 +55,7 @@ def _recipes(plan: Plan) -> dict[Variant, Recipe]:
     return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
 
 
-def _prepare(plan: Plan, engine: Engine | Guard, console: Console) -> dict[Recipe, Prepared]:
+def _prepare(plan: Plan, engine: Engine, console: Console) -> dict[Recipe, Prepared]:
     environments = {}
     for wanted in dict.fromkeys(_recipes(plan).values()):
         with console.step(f"preparing {wanted.use_image or wanted.image}") as note:
@@ -67,9 +66,12 @@ def _prepare(plan: Plan, engine: Engine | Guard, console: Console) -> dict[Recip
 @dataclass(frozen=True)
 class _Run:
     plan: Plan
-    engine: Guard
+    guard: Guard
     console: Console
-    faults: kernel_log.Faults
+
+    @property
+    def engine(self) -> Engine:
+        return self.guard.engine
 
     def evidence(self) -> Evidence | Skipped:
         plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
@@ -84,7 +86,7 @@ class _Run:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
             trials = self._trials(places)
             prepared_for = {variant: place.prepared for variant, place in places.items()}
-            bench = Bench(plan, self.engine, self.console, prepared_for)
+            bench = Bench(plan, self.guard, self.console, prepared_for)
             sanitized = sanitized_trials(bench)
             probes = run_probes(bench, trials, sanitized) if plan.options.probes else []
         ended = time.monotonic()
@@ -122,7 +124,7 @@ class _Run:
             limits=_ATTEST_LIMITS,
             gpus=self.plan.gpus,
         )
-        result = self.engine.run(prepared, request)
+        result = self.guard.run(prepared, request)
         if result.exit_status != 0:
             raise EngineError(f"the environment can't be inspected: {_failure(result)}")
         return attestation(result.stdout)
@@ -133,15 +135,15 @@ class _Run:
         trials: list[Trial] = []
         for variant in Variant:
             request = plan.request(variant, files)
-            if self.engine.given_up:
-                self.console.say(f"  no more trials of {variant}: {self.engine.given_up}")
+            if self.guard.given_up:
+                self.console.say(f"  no more trials of {variant}: {self.guard.given_up}")
                 continue
             tally = Tally(trials, asked)
             if not tally.wants(variant):
                 self.console.say(f"  {variant} is not run: it could not change the verdict")
                 continue
             with self.console.task(plan.case.id, tally.most(variant)) as advance:
-                while tally.wants(variant) and not self.engine.given_up:
+                while tally.wants(variant) and not self.guard.given_up:
                     number = tally.used(variant) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
                     tally = Tally(trials, asked)
@@ -152,15 +154,14 @@ class _Run:
         """One trial, and again while the machine is to blame, a bounded number of times."""
         trials: list[Trial] = []
         while not trials or (self._is_spoiled(trials[-1]) and len(trials) <= INFRA_RETRIES):
-            self.faults()  # what came before is not this trial's
-            result = self.engine.run(prepared, request)
+            result = self.guard.run(prepared, request)
             if result.kept:
                 self.console.say(f"  kept: {result.kept}")
             trials.append(self._judged(variant, number, result))
         return trials
 
     def _is_spoiled(self, trial: Trial) -> bool:
-        return trial.outcome is Outcome.INFRA and not self.engine.given_up
+        return trial.outcome is Outcome.INFRA and not self.guard.given_up
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
         expectation = self.plan.case.expectation(self.plan.environment, variant)
@@ -178,7 +179,7 @@ class _Run:
             stdout=result.stdout,
             stderr=result.stderr,
             zygote=result.zygote,
-            xids=self.faults(),
+            xids=self.guard.xids,
         )
 
 

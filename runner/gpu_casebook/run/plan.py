@@ -11,7 +11,7 @@ from gpu_casebook.evidence import Attestation, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
-from gpu_casebook.trial import EngineName, Limits, Recipe, TrialRequest, Watch
+from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +82,10 @@ class Plan:
         """Why what the environment itself sees does not do: it may be less than what the host has."""
         return hardware.meets(self.spec, found.gpus)
 
-    def command(self, engine: EngineName) -> str:
+    def command(self, engine: str) -> str:
         """The command that does the same again."""
         options = self.options
-        words = ["nox", "-s", f"case-{self.case.id}", "--", "--environment", self.environment, "--engine", engine.value]
+        words = ["nox", "-s", f"case-{self.case.id}", "--", "--environment", self.environment, "--engine", engine]
         if options.image:
             words += ["--image", options.image]
         if options.trials:
@@ -124,7 +124,7 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     Raises UsageError for an environment that the case does not have, or for trials to be forked where the engine can't,
     and MachineError for a GPU that is not there.
     """
-    if options.zygote and engine.name is not EngineName.VENV:
+    if options.zygote and not engine.can_fork:
         raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
     found = hardware.gpus() if engine.local else None
     _check_gpus_are_there(options.gpus, found)

@@ -57,7 +57,7 @@ def evidence(record: RunRecord, engine: Engine) -> Evidence:
         case=case_facts(plan.case, plan.environment),
         environment=_environment_facts(plan, record.places),
         engine=EngineFacts(
-            name=engine.name.value,
+            name=engine.name,
             version=engine.version,
             isolation=list(engine.isolation),
             gpu_access=engine.gpu_access() if plan.gpus else None,

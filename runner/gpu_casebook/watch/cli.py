@@ -37,7 +37,7 @@ def watch(
     change. Each case's history is in reports/watch/CASE.json, and changes are listed in reports/README.md.
     """
     from gpu_casebook.console import Console
-    from gpu_casebook.engines.choose import choose
+    from gpu_casebook.engines.registry import choose
     from gpu_casebook.report.pages import render
     from gpu_casebook.watch.run import Wish
     from gpu_casebook.watch.run import watch as look

@@ -116,7 +116,7 @@ class _Watcher:
             quiet=self._quiet(),
             proofs=self.case.manifest.trials,
             digest=self.case.digest(),
-            engine=self.engine.name.value,
+            engine=self.engine.name,
             runner=own_revision(),
             now=datetime.now(UTC),
         )

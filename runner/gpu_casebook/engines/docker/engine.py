@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property, partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
 from gpu_casebook.daemon.client import (
@@ -31,11 +31,11 @@ from gpu_casebook.daemon.client import (
     speaking,
     version_of,
 )
-from gpu_casebook.daemon.owner import Owner
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
 from gpu_casebook.engines import watching
-from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.docker import packing
 from gpu_casebook.engines.docker.options import (
     TOOLS,
     TRIAL_USER,
@@ -46,12 +46,11 @@ from gpu_casebook.engines.docker.options import (
     watched_part,
 )
 from gpu_casebook.engines.output import Kept, Novelty, ending
+from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
-from gpu_casebook.trial import CASE_DIRECTORY, EngineName, Note, Recipe, TrialRequest, TrialResult
-
-Builder = Callable[[DockerClient, Recipe, Note], ImageFacts]
-"""Makes the image of a recipe, or finds it made."""
+from gpu_casebook.images import build, override
+from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
 
 ISOLATION = (
     "each trial in a container of its own, from an image that trials can't change",
@@ -65,27 +64,24 @@ _GRACE_S = 30.0
 """How long the engine may take to tell the end of a container whose processes have ended."""
 
 
-class DockerEngine:
-    """Satisfies `gpu_casebook.engines.base.Engine`."""
+class DockerEngine(Engine):
+    """`root` is the checkout, which has the images' Dockerfiles."""
 
-    name = EngineName.DOCKER
-    isolation: Sequence[str] = ISOLATION
+    name = "docker"
+    isolation = ISOLATION
+    has_images = True
 
-    def __init__(self, client: DockerClient, build: Builder) -> None:
+    def __init__(self, client: DockerClient, root: Path) -> None:
         self._client = client
-        self._build = build
+        self._root = root
         self._id = uuid.uuid4().hex[:12]
         self._trials = 0
         self._payloads: dict[str, str] = {}
         self._pythons: dict[str, str] = {}
 
     @classmethod
-    def connect(cls, build: Builder) -> Self:
-        """Raises EngineError where no Docker engine answers."""
-        return cls(connect(), build)
-
-    def __enter__(self) -> Self:
-        return self
+    def connect(cls, root: Path) -> Self:
+        return cls(connect(), root)
 
     def __exit__(self, *exc_info: object) -> None:
         self._payloads.clear()
@@ -98,6 +94,11 @@ class DockerEngine:
     @cached_property
     def version(self) -> str:
         return version_of(self._client)
+
+    @property
+    def storage(self) -> Path | None:
+        place = self._info.get("DockerRootDir")
+        return Path(place) if place and self.local else None
 
     @cached_property
     def _info(self) -> Mapping[str, Any]:
@@ -124,10 +125,28 @@ class DockerEngine:
 
     def _built(self, recipe: Recipe, note: Note) -> ImageFacts:
         with speaking(f"build the image {recipe.image}"):
-            return self._build(self._client, recipe, note)
+            return build.ensure(self._client, self._root, recipe, note)
 
     def _as_it_stands(self, name: str, note: Note) -> ImageFacts:
         return find_image(self._client, name) or pull(self._client, name, note)
+
+    def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
+        with speaking("look for images"):
+            return build.absent(self._client, self._root, recipes)
+
+    def image_id(self, name: str) -> str | None:
+        found = find_image(self._client, name)
+        return found.id if found else None
+
+    def overlay(self, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
+        with speaking("put wheels over an image"):
+            return override.ensure(self._client, self._root, recipe, wheels, note)
+
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+        return packing.pack(self._root, recipes.values(), into, note)
+
+    def take_in(self, packed: Path, note: Note) -> None:
+        packing.take_in(packed, note)
 
     def _python(self, image: ImageFacts) -> str:
         """Path of the image's python3. Raises UsageError where there is none that runs."""

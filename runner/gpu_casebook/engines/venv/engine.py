@@ -19,17 +19,17 @@ from typing import IO, Any, Self
 from platformdirs import user_cache_path
 
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines.venv import forking, scratch
-from gpu_casebook.packages import uv
-from gpu_casebook.engines import watching
-from gpu_casebook.engines.base import Prepared
-from gpu_casebook.trial import CASE_DIRECTORY, EngineName, Note, Recipe, TrialRequest, TrialResult
-from gpu_casebook.engines.output import Kept, Neutral, Novelty, ending
-from gpu_casebook.engines.venv.forking import Nursery, Supervising, Unfit, Zygote
 from gpu_casebook.devices.driver import host_facts
+from gpu_casebook.engines import scratch, watching
+from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.output import Kept, Neutral, Novelty, ending
+from gpu_casebook.engines.venv import forking, packing
+from gpu_casebook.engines.venv.forking import Nursery, Supervising, Unfit, Zygote
 from gpu_casebook.errors import EngineError, MachineError, UsageError
-from gpu_casebook.evidence import GpuAccess
+from gpu_casebook.evidence import GpuAccess, ImageFacts
 from gpu_casebook.locking import sole
+from gpu_casebook.packages import uv
+from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
 
 ISOLATION = (
     "weaker than a container: the host's files, its network and its other processes are within reach",
@@ -46,22 +46,25 @@ _DRAIN_S = 5.0
 """How long output may still come after the last process is gone, or can't be killed."""
 
 
-class VenvEngine:
-    """Satisfies `gpu_casebook.engines.base.Engine`. `cache` holds environments and logs, `place` the scratch directories."""
+class VenvEngine(Engine):
+    """`cache` holds environments and logs, `place` the scratch directories."""
 
-    name = EngineName.VENV
-    local = True
-    isolation: Sequence[str] = ISOLATION
+    name = "venv"
+    isolation = ISOLATION
+    caveat = "with weaker isolation"
+    uses_host_python = True
+    can_fork = True
 
     def __init__(self, cache: Path | None = None, place: Path | None = None) -> None:
         if sys.platform != "linux":
             raise EngineError("the venv engine needs Linux; use --engine docker")
-        self.cache = (cache or user_cache_path("casebook")).resolve()
+        self._cache = (cache or user_cache_path("casebook")).resolve()
         self._place = (place or scratch.usual_place()).resolve()
         self._nursery = Nursery()
 
-    def __enter__(self) -> Self:
-        return self
+    @classmethod
+    def connect(cls, root: Path) -> Self:  # noqa: ARG003 environments need nothing of the checkout
+        return cls()
 
     def __exit__(self, *exc_info: object) -> None:
         """Each trial takes away its own; what forked trials came from is still there."""
@@ -78,24 +81,46 @@ class VenvEngine:
         if recipe.use_image:
             raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
         started = time.monotonic()
-        key = _key(recipe)
         directory = self._directory(recipe)
-        with _disk(self.cache), _alone(directory, note):
+        with _disk(self._cache), _alone(directory, note):
             if not _is_complete(directory):
                 self._build(directory, recipe, note)
         python = directory / "bin" / "python"
-        return Prepared(key=key, python=str(python), duration_s=time.monotonic() - started)
+        return Prepared(key=_key(recipe), python=str(python), duration_s=time.monotonic() - started)
 
-    def has(self, recipe: Recipe) -> bool:
-        """Whether the environment is ready already."""
-        return _is_complete(self._directory(recipe))
+    def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
+        return [recipe for recipe in recipes if not _is_complete(self._directory(recipe))]
+
+    @property
+    def storage(self) -> Path:
+        return self._cache
+
+    def forget(self, prepared: Prepared) -> None:
+        shutil.rmtree(Path(prepared.python).parents[1], ignore_errors=True)
+
+    @contextmanager
+    def throwaway(self) -> Iterator["VenvEngine"]:
+        with scratch.scratch(self._passing) as cache, VenvEngine(cache, self._place) as engine:
+            yield engine
+
+    @property
+    def _passing(self) -> Path:
+        """Where the environments of throw-away engines lie."""
+        return self._cache / "steps"
+
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+        packing.pack(recipes, into, note)
+        return ()
+
+    def take_in(self, packed: Path, note: Note) -> None:  # noqa: ARG002
+        packing.take_in(packed)
 
     def _directory(self, recipe: Recipe) -> Path:
-        return self.cache / "envs" / _key(recipe)[:16]
+        return self._cache / "envs" / _key(recipe)[:16]
 
     def _build(self, directory: Path, recipe: Recipe, note: Note) -> None:
         shutil.rmtree(directory, ignore_errors=True)
-        lock, log = directory.with_suffix(".txt"), self.cache / "logs" / f"{directory.name}.log"
+        lock, log = directory.with_suffix(".txt"), self._cache / "logs" / f"{directory.name}.log"
         lock.write_text(recipe.lock, encoding="utf-8")
         try:
             uv.build(directory, python=recipe.python, lock=lock, log=log, note=note)
@@ -164,10 +189,10 @@ class VenvEngine:
                 yield made
 
     def sweep(self) -> Sequence[str]:
-        return scratch.sweep(self._place)
+        return [line for place in (self._place, self._passing) for line in scratch.sweep(place)]
 
     def left(self) -> Sequence[str]:
-        return scratch.left(self._place)
+        return [line for place in (self._place, self._passing) for line in scratch.left(place)]
 
 
 @contextmanager

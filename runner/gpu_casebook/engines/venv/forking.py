@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from gpu_casebook.engines.venv import scratch
+from gpu_casebook.engines import scratch
 from gpu_casebook.guest import supervisor, zygote
 
 PLACES = ("case", "home", "tmp")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle import wheels
 from gpu_casebook.errors import BuildError, UsageError
+from gpu_casebook.packages import wheels
 
 INSTALLED = {"a": ("1.0", ["b>=2", 'c; python_version < "3.12"', 'd; extra == "more"', 'e; sys_platform == "win32"'])}
 INSTALLED |= {"b": ("2.1", ["A"]), "c": ("0.3", [])}

@@ -6,7 +6,7 @@ import subprocess
 import psutil
 import pytest
 
-from gpu_casebook.daemon.owner import Owner, host_name
+from gpu_casebook.engines.owner import Owner, host_name
 
 
 def test_owners_survive_as_text() -> None:

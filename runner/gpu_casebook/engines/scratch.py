@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from gpu_casebook.daemon.owner import Owner
+from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import MachineError
 
 

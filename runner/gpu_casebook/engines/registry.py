@@ -1,0 +1,81 @@
+"""Which engines there are, and which one runs the trials: the one that is named, or the best that is there."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_casebook.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from gpu_casebook.engines.base import Engine
+
+ENGINES = {
+    "docker": "gpu_casebook.engines.docker.engine:DockerEngine",
+    "venv": "gpu_casebook.engines.venv.engine:VenvEngine",
+}
+"""The best one first. A class is imported once it is needed: the Docker SDK alone takes a quarter of a second."""
+
+GROUP = "gpu_casebook.engines"
+"""Entry points of other distributions that add engines, which are used only by name."""
+
+
+def kind(name: str) -> "type[Engine]":
+    """Return the class of an engine. Raises UsageError where there is none of this name."""
+    path = ENGINES.get(name)
+    if path is None:
+        path = (there := _all()).get(name)
+        if path is None:
+            nearest = get_close_matches(name, there, n=1)
+            meant = f" (did you mean {nearest[0]}?)" if nearest else ""
+            raise UsageError(f"no engine {name!r}{meant}; there are: {', '.join(there)}")
+    module, _, attribute = path.partition(":")
+    found: type[Engine] = getattr(import_module(module), attribute)
+    return found
+
+
+def _all() -> Mapping[str, str]:
+    return {point.name: point.value for point in entry_points(group=GROUP)} | ENGINES
+
+
+def capable(capability: str) -> str:
+    """Return the name of the first engine that has this capability, such as "has_images"."""
+    return next(name for name in ENGINES if getattr(kind(name), capability))
+
+
+def choose(name: str | None, root: Path, say: Callable[[str], None]) -> "Engine":
+    """Return the engine of this name, or else the first that answers; then `say` is told which and why.
+
+    What runs that were killed left on it is removed. `root` is the checkout, which has the images. Raises UsageError
+    for an engine that does not exist, and EngineError where none answers.
+    """
+    engine = kind(name).connect(root) if name else _best(root, say)
+    for line in engine.sweep():
+        say(f"left by a run that was killed: {line}")
+    return engine
+
+
+def _best(root: Path, say: Callable[[str], None]) -> "Engine":
+    missing = []
+    for name in ENGINES:
+        try:
+            engine = kind(name).connect(root)
+        except EngineError as error:
+            missing.append(str(error))
+            continue
+        say(f"engine: {name}, {engine.caveat} ({missing[0]})" if missing else f"engine: {name} ({engine.version})")
+        return engine
+    raise EngineError("; ".join(missing))
+
+
+def reachable(root: Path) -> "Sequence[Engine]":
+    """Return every engine that answers here."""
+    engines = []
+    for name in ENGINES:
+        try:
+            engines.append(kind(name).connect(root))
+        except EngineError:
+            continue
+    return engines

@@ -1,0 +1,36 @@
+"""A lock's wheels for a host without a network: fetched here, and installed from there."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpu_casebook.packages import wheels
+from gpu_casebook.trial import Note, Recipe
+
+LOCKED = "locked"
+
+_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
+
+
+def pack(recipes: Mapping[str, Recipe], into: Path, note: Note) -> None:
+    """Fetch the wheels of these locks, by their files' names, to a directory below `into`. Raises BuildError."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, recipe in recipes.items():
+            lock = Path(scratch, name)
+            lock.write_text(recipe.lock, encoding="utf-8")
+            wheels.download_lock(lock, recipe.python, into / LOCKED, note)
+
+
+def take_in(packed: Path) -> None:
+    """From here on uv looks at the wheels that were packed and nowhere else."""
+    for name in [name for name in os.environ if name.startswith("PIP_") or name in _INDEXES]:
+        del os.environ[name]
+    os.environ |= {
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_NO_CONFIG": "1",
+        "UV_OFFLINE": "1",
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(packed / LOCKED),
+        "UV_PYTHON_DOWNLOADS": "never",
+    }
