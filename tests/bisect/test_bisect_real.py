@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
+from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.records.bisection import Bisection, Call, bisections
 from gpu_casebook.releases import site
 
@@ -63,6 +64,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     lay_out(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(site, "_locks", lambda: tmp_path / "steps")
+    monkeypatch.setattr(VenvEngine, "_passing", tmp_path / "steps")
     return tmp_path
 
 
@@ -90,7 +92,7 @@ def test_the_release_that_brought_a_change_is_found_among_real_ones(here: Path) 
     assert {step.why for step in found.steps if step.call is Call.GOOD} == {"ran to its end"}
     assert found.doubt is not None
     assert found.doubt <= 0.01
-    assert not (here / "steps" / "legacy-version").exists()
+    assert [path.name for path in (here / "steps").iterdir()] == ["legacy-version.lock"]
 
 
 def test_trials_may_be_forked_and_nothing_of_that_is_left(here: Path) -> None:
@@ -99,7 +101,7 @@ def test_trials_may_be_forked_and_nothing_of_that_is_left(here: Path) -> None:
     assert "--zygote" in read(here).command
     children = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
     assert not [words for words in children if str(here) in words]
-    assert not (here / "steps" / "legacy-version").exists()
+    assert [path.name for path in (here / "steps").iterdir()] == ["legacy-version.lock"]
 
 
 def test_a_search_that_was_killed_goes_on_and_what_it_left_is_swept(here: Path) -> None:
@@ -117,7 +119,7 @@ def test_a_search_that_was_killed_goes_on_and_what_it_left_is_swept(here: Path) 
     assert found.first == ["22.0"]
     assert found.steps[0] == left.steps[0]
     assert f"packaging {left.steps[0].version} (measuring" not in done.stdout
-    assert not list((here / "cache" / "casebook" / "steps").glob("legacy-version/*"))
+    assert not list((here / "cache" / "casebook" / "steps").glob("*/envs"))
 
 
 def _wait(until: Callable[[], bool], process: subprocess.Popen[bytes], limit_s: float = 120.0) -> None:

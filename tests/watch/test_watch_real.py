@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
+from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.records.watched import State, known
 from gpu_casebook.releases import site
 from tests.bisect.test_bisect_real import lay_out
@@ -51,6 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         script.with_name(name).write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(site, "_locks", lambda: tmp_path / "steps")
+    monkeypatch.setattr(VenvEngine, "_passing", tmp_path / "steps")
     return tmp_path
 
 
@@ -64,4 +66,4 @@ def test_what_was_fixed_since_is_found_with_its_first_fixed_release(here: Path) 
     assert int(seen.versions["packaging"].partition(".")[0]) > 22
     assert "| legacy-version | `cpu` | packaging" in (here / "reports" / "README.md").read_text()
     assert (here / "reports" / "bisect" / "legacy-version.packaging.md").is_file()
-    assert not (here / "steps" / "legacy-version").exists()
+    assert [path.name for path in (here / "steps").iterdir()] == ["legacy-version.lock"]
