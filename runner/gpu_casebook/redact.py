@@ -1,7 +1,7 @@
-"""Text without what is nobody else's business: home paths, user and host names, tokens, addresses. Pure.
+"""Remove private data from text: home paths, user and host names, tokens, addresses. Pure.
 
-What is known to be private on this machine is given as `Private`; the rest is told by its form. Where it is not sure
-whether something is private, it goes: a report loses little by it.
+What is known to be private on this machine is given as `Private`; the rest is recognized by its form. In doubt
+something is removed: a report loses little by it.
 """
 
 import ipaddress
@@ -11,37 +11,33 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-TOKEN = "[token removed]"  # noqa: S105 it is what stands in a token's place
+TOKEN = "[token removed]"  # noqa: S105 it replaces a token
 HOME = "~"
 _SHORTEST_NAME = 3
 _COMMON = {
     *("root", "user", "users", "case", "home", "nobody", "admin", "ubuntu", "debian", "runner", "jovyan", "shared"),
     *("localhost", "docker", "build", "test", "tests", "python", "torch", "cuda", "data", "work", "tmp", "github"),
 }
-"""Names that tell of nobody, and words that a text needs."""
+"""Names that identify nobody, and words that a text needs."""
 
 
 @dataclass(frozen=True)
 class Private:
-    """What is known here: home directories and other places, and what stands in each one's place; names of people
-    and machines.
-    """
+    """What is known to be private on this machine."""
 
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)  # path -> what to write in its place
     users: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
 
 
 class Redacted(NamedTuple):
-    """The text that may go out, and how many of each kind were taken out: {"token": 1, "home path": 2}."""
-
     text: str
-    counts: Counter[str]
+    counts: Counter[str]  # how many of each kind were removed, such as {"token": 1, "home path": 2}
 
 
 _STRONG = r"secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
 _WHOSE = r"hf|hub|huggingface|auth|access|api|bearer|github|gh|gitlab|refresh|session|wandb|deploy|private"
-"""Whose tokens are secrets. Those of a text (bos_token, pad_token, image_token) are none."""
+"""Words before "token" that make it a secret. Those of language models (bos_token, pad_token) are none."""
 _TOKENS = (
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     r"\b(?:hf|api_org)_[A-Za-z0-9]{16,}",
@@ -77,22 +73,10 @@ _EMAIL = re.compile(
     r"(?<![\w.%+-])[A-Za-z0-9._%+-]{1,64}@(?P<domain>[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,6}\.(?P<top>[A-Za-z]{2,24}))(?![\w(\[])"
 )
 _TOPS = {
-    "com",
-    "org",
-    "net",
-    "edu",
-    "gov",
-    "mil",
-    "int",
-    "info",
-    "dev",
-    "app",
-    "xyz",
-    "local",
-    "cloud",
-    "tech",
-    "email",
+    *("com", "org", "net", "edu", "gov", "mil", "int", "info"),
+    *("dev", "app", "xyz", "local", "cloud", "tech", "email"),
 }
+"""Top-level domains of email addresses, besides those of countries."""
 _INTERNAL = re.compile(
     r"(?<![\w.-])(?:[A-Za-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|intranet|localdomain|home\.arpa)\b(?!\()"
 )
@@ -108,7 +92,7 @@ _USER_VARIABLE = re.compile(r"\b(?P<name>USER|LOGNAME|USERNAME|SLURM_JOB_USER)=(
 
 
 def redact(text: str, private: Private = Private()) -> Redacted:
-    """The text with everything private replaced by words that say what stood there."""
+    """Return the text with everything private replaced by words that say what it was."""
     counts: Counter[str] = Counter()
     users = {*private.users, *_users(text)}
     hosts = {*private.hosts, *(match["value"] for match in _HOST_VARIABLE.finditer(text))}
@@ -131,7 +115,7 @@ def _constant(text: str) -> Callable[[re.Match[str]], str]:
 
 
 def redacted(value: Any, private: Private, counts: Counter[str]) -> Any:
-    """Plain data with every text in it redacted, keys too; `counts` is added to."""
+    """Return plain data with every text in it redacted, keys too. Adds to `counts`."""
     match value:
         case str():
             done = redact(value, private)
@@ -146,7 +130,7 @@ def redacted(value: Any, private: Private, counts: Counter[str]) -> Any:
 
 
 def _users(text: str) -> Iterator[str]:
-    """Who is named by a home directory, a shell's prompt or a variable: their names go wherever they stand."""
+    """Users named by a home directory, a shell's prompt or a variable. Their names are removed everywhere."""
     for pattern in (_HOME, _WINDOWS_HOME, _PROMPT):
         yield from (match["user"] for match in pattern.finditer(text) if match["user"])
     yield from (match["value"] for match in _USER_VARIABLE.finditer(text))
@@ -173,7 +157,7 @@ def _assigned(match: re.Match[str]) -> str:
 
 
 def _is_secret(match: re.Match[str], value: str, *, quoted: bool) -> bool:
-    """In code what stands bare behind " = " is a name; and a token of unknown kind is a secret if it looks random."""
+    """In code an unquoted word after " = " is a name; a token of an unknown kind is a secret if it looks random."""
     if not match["strong"]:
         return bool(re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=.~-]{12,}", value.strip("<>")))
     return quoted or not match["is"].startswith((" ", "\t")) or bool(re.search(r"\d", value))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_path
 from gpu_casebook.report.headline import headline, markdown
-from gpu_casebook.report.instruments import Instruments, instruments
+from gpu_casebook.report.instruments import InstrumentsSection, instruments
 from gpu_casebook.report.markdown import Markdown, code, link, prose, render_template
-from gpu_casebook.report.sighting import Sighting, sighting
+from gpu_casebook.report.variant import VariantSection, variant_section
 from gpu_casebook.report.words import cautions, newest_hardware_first
 from gpu_casebook.words import utc
 
@@ -27,9 +27,9 @@ class Section:
     run: Evidence
     headline: Markdown
     path: str  # of its evidence, relative to the checkout
-    sightings: Sequence[Sighting]  # one for each variant
+    variants: Sequence[VariantSection]
     cautions: Sequence[str]  # what lowers the worth of the evidence
-    instruments: Instruments
+    instruments: InstrumentsSection
     own_diff: str | None  # where the scripts differed from today's page
 
 
@@ -57,7 +57,7 @@ def _section(run: Evidence, fix_diff: str) -> Section:
         run=run,
         headline=markdown(headline(run)),
         path=evidence_path(Path("reports"), run).as_posix(),
-        sightings=[sighting(run, variant) for variant in Variant],
+        variants=[variant_section(run, variant) for variant in Variant],
         cautions=cautions(run.environment),
         instruments=instruments(run),
         own_diff=_bounded(run.case.fix_diff) if run.case.fix_diff != fix_diff else None,
@@ -82,9 +82,9 @@ def _upstream(upstream: UpstreamFacts) -> Markdown:
             parts.append(Markdown(f"{word} {_revision(revision, home if on_github else None)}"))
     if upstream.status == "open":
         parts.append(Markdown("not fixed upstream yet"))
-    told = Markdown(", ".join(parts))
-    others = [link(url.removeprefix("https://"), url) for url in upstream.links if f"({url})" not in told]
-    return Markdown(", ".join([told, *others]))
+    text = ", ".join(parts)
+    others = [link(url.removeprefix("https://"), url) for url in upstream.links if f"({url})" not in text]
+    return Markdown(", ".join([text, *others]))
 
 
 def _revision(revision: str, home: str | None) -> Markdown:

@@ -2,34 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from gpu_casebook.evidence import Evidence, Rate, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.records.watched import Change, Sighting, State, Watched
-from gpu_casebook.report.markdown import Markdown, prose, render_template
-from gpu_casebook.report.words import newest_hardware_first, page_name
+from gpu_casebook.report.markdown import render_template
+from gpu_casebook.report.words import newest_hardware_first
 from gpu_casebook.words import utc
 
 CHANGES_SHOWN = 20
-
-NOT_RUN = Rate(k=0, n=0, low=0.0, high=1.0)
-
-
-@dataclass(frozen=True)
-class Row:
-    run: Evidence
-    page: Markdown
-    repro: Rate
-    fixed: Rate
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A case whose failure the newest releases do not have."""
-
-    case: str
-    environment: str
-    seen: Sighting
 
 
 def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
@@ -39,7 +19,7 @@ def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
     count = Counter(run.verdict for run in runs)
     return render_template(
         "index.md.j2",
-        rows=[_row(run) for run in ordered],
+        runs=ordered,
         cases=len(ids),
         tally=", ".join(f"{count[verdict]} {verdict}" for verdict in Verdict if count[verdict]),
         changes=_changes(watched),
@@ -53,15 +33,7 @@ def _changes(watched: Sequence[Watched]) -> list[Change]:
     return sorted(every, key=lambda change: (utc(change.after.since), change.case), reverse=True)[:CHANGES_SHOWN]
 
 
-def _fixed(watched: Sequence[Watched]) -> list[Fixed]:
+def _fixed(watched: Sequence[Watched]) -> list[tuple[str, str, Sighting]]:
+    """Case, environment and what was seen last, for failures that the newest releases do not have."""
     latest = ((record.case, name, record.latest(name)) for record in watched for name in record.history)
-    return [Fixed(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]
-
-
-def _row(run: Evidence) -> Row:
-    return Row(
-        run=run,
-        page=Markdown(f"[{prose(run.case.id)}]({page_name(run.case.id)})"),
-        repro=run.rates.get(Variant.REPRO, NOT_RUN),
-        fixed=run.rates.get(Variant.FIXED, NOT_RUN),
-    )
+    return [(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]

@@ -1,4 +1,4 @@
-"""What instruments showed of one run, for the report: sanitized trials, probes, the kernel log. Pure."""
+"""The section "Under instruments" of a case page: sanitized trials, probes, the kernel log. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ XIDS_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Instruments:
+class InstrumentsSection:
     """What instruments showed: tables with what follows from them first."""
 
     looks: Sequence[Words]
@@ -25,13 +25,13 @@ class Instruments:
         return bool(self.looks or self.xids)
 
 
-def instruments(run: Evidence) -> Instruments:
+def instruments(run: Evidence) -> InstrumentsSection:
     looks = [*_sanitized(run), *map(words, run.probes)]
-    return Instruments(looks=sorted(looks, key=lambda look: not look.conclusion), xids=list(_xids(run)))
+    return InstrumentsSection(looks=sorted(looks, key=lambda look: not look.conclusion), xids=list(_xids(run)))
 
 
 def seen_in(report: SanitizerReport) -> str:
-    """One cell of a table: what is most telling, or that there was nothing."""
+    """Return the most telling finding for a cell of a table, or that there was none."""
     if report.declared is not None:
         return sentence(report.findings[report.declared])
     if report.findings:

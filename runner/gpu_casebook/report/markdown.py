@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gpu_casebook.report.words import gpu, interval, packages, share
+from gpu_casebook.report.words import gpu, interval, packages, page_name, share
 from gpu_casebook.text import one_line, plain
 from gpu_casebook.words import date, instant, seconds, size, spread
 
@@ -93,6 +93,11 @@ def link(text: str, url: str) -> Markdown:
     return Markdown(f"[{prose(text)}]({url.replace('|', '%7C')})")
 
 
+def page_link(case: str) -> Markdown:
+    """A link from the index to the page of a case."""
+    return Markdown(f"[{prose(case)}]({page_name(case)})")
+
+
 def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> str:
     """Render one of the package's templates/."""
     return _environment(package).get_template(template).render(**values)
@@ -109,6 +114,21 @@ def _environment(package: str) -> Environment:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    filters = [seconds, size, share, interval, spread, date, instant, packages, gpu, code, codes, fence, listed]
+    filters = [
+        seconds,
+        size,
+        share,
+        interval,
+        spread,
+        date,
+        instant,
+        packages,
+        gpu,
+        code,
+        codes,
+        fence,
+        listed,
+        page_link,
+    ]
     environment.filters |= {each.__name__: each for each in filters}
     return environment

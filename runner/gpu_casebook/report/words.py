@@ -18,8 +18,8 @@ DRIFTED = (
 UNATTESTED = "not attested: nothing looked at what was really installed."
 
 
-def share(rate: Rate) -> str:
-    return f"{rate.k} of {rate.n}" if rate.n else "none"
+def share(rate: Rate | None) -> str:
+    return f"{rate.k} of {rate.n}" if rate and rate.n else "none"
 
 
 def interval(rate: Rate) -> str:
@@ -27,7 +27,7 @@ def interval(rate: Rate) -> str:
 
 
 def packages(environment: EnvironmentFacts) -> str:
-    """Whether what was installed is what was declared, in a word."""
+    """Say in a word whether what was installed is what was declared."""
     if environment.attestation is None:
         return "not attested"
     return "exact" if environment.exact else "drifted"
@@ -35,10 +35,10 @@ def packages(environment: EnvironmentFacts) -> str:
 
 def cautions(environment: EnvironmentFacts) -> list[str]:
     """What makes evidence from this environment worth less, in sentences."""
-    told = [SIMULATED] if environment.grade is Grade.SIMULATED else []
+    found = [SIMULATED] if environment.grade is Grade.SIMULATED else []
     if environment.attestation is None:
-        return [*told, UNATTESTED]
-    return [*told, DRIFTED] if environment.drift else told
+        return [*found, UNATTESTED]
+    return [*found, DRIFTED] if environment.drift else found
 
 
 def page_name(case: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_casebook.corpus.model import Finished, Run
 from gpu_casebook.corpus.report.changes import changes
-from gpu_casebook.corpus.report.model import Change, Shift
+from gpu_casebook.corpus.report.model import JobChange, Shift
 from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import A100, H200, RWKV, TODAY, YESTERDAY, broke, finished, job, run, skipped
 
@@ -15,7 +15,7 @@ def night(number: int, *done: Finished, **changed: Any) -> Run:
     return run(done, night=number, **changed)
 
 
-def only(now: Run, *earlier: Run) -> Change:
+def only(now: Run, *earlier: Run) -> JobChange:
     (found,) = changes(now, earlier)
     return found
 

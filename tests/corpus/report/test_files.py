@@ -7,7 +7,7 @@ from gpu_casebook.corpus import journal
 from gpu_casebook.corpus.model import Run
 from gpu_casebook.corpus.report import plots, read, summarise, write
 from gpu_casebook.corpus.report.files import KEPT, NO_MATPLOTLIB, earlier
-from gpu_casebook.corpus.report.model import Summary
+from gpu_casebook.corpus.report.model import RunSummary
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import RWKV, TODAY, YESTERDAY, finished, run
 
@@ -37,7 +37,7 @@ def test_writes_page_json_junit_and_plots_and_nothing_else(reports: Path) -> Non
     assert names(path.parent) == {"README.md", "summary.json", "junit.xml", "durations.svg", "rates.svg"}
     assert "### Newly failing (1)" in path.read_text()
     assert "![How long each case took in each run](durations.svg)" in path.read_text()
-    assert Summary.model_validate_json((path.parent / "summary.json").read_bytes()) == summarise(TODAY, [YESTERDAY])
+    assert RunSummary.model_validate_json((path.parent / "summary.json").read_bytes()) == summarise(TODAY, [YESTERDAY])
 
 
 def test_the_same_bytes_again(reports: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_casebook.corpus.model import Lost, Run
 from gpu_casebook.corpus.report.markdown import COMMENT_BYTES, Picture, comment, headline, job_summary, page
-from gpu_casebook.corpus.report.model import Summary, Tally
+from gpu_casebook.corpus.report.model import RunSummary, Tally
 from gpu_casebook.corpus.report.summary import summarise
 from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run
@@ -19,7 +19,7 @@ PICTURES = [Picture("durations.svg", "How long"), Picture("rates.svg", "How ofte
 
 
 @cache
-def today() -> Summary:
+def today() -> RunSummary:
     return summarise(TODAY, [YESTERDAY])
 
 

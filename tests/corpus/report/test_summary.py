@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from gpu_casebook.corpus.model import End, Finished
-from gpu_casebook.corpus.report.model import Standing, Summary, Tally
+from gpu_casebook.corpus.report.model import RunSummary, Standing, Tally
 from gpu_casebook.corpus.report.summary import standing, summarise
 from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run, skipped
@@ -113,4 +113,4 @@ def test_nothing_ran() -> None:
 
 def test_json_and_back() -> None:
     summary = summarise(TODAY, [YESTERDAY], ["run x: can't be read"])
-    assert Summary.model_validate_json(summary.model_dump_json()) == summary
+    assert RunSummary.model_validate_json(summary.model_dump_json()) == summary

@@ -6,37 +6,33 @@ there is no such verdict, it is compared with its latest one, and a difference c
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from gpu_casebook.corpus.model import End, Finished, Run
-from gpu_casebook.corpus.report.model import Change, Shift
+from gpu_casebook.corpus.report.model import JobChange, Shift
 from gpu_casebook.evidence import Verdict
 
-
-@dataclass(frozen=True)
-class _Seen:
-    run: str
-    done: Finished
+Earlier = tuple[str, Finished]
+"""The id of an earlier run, and what the job came to in it."""
 
 
-def changes(run: Run, earlier: Sequence[Run]) -> list[Change]:
-    """The kinds in `Shift`'s order, each by name. `earlier` are runs before this one, oldest first."""
+def changes(run: Run, earlier: Sequence[Run]) -> list[JobChange]:
+    """Return the changes in the order of `Shift`, each kind by name. `earlier`: runs before this one, oldest first."""
     history = _verdicts(earlier)
     known = {job.name for each in earlier for job in each.jobs}
     found = [change for done in run.finished for change in _of_job(done, history.get(done.job.name, []))]
-    found += [_new(done) for done in run.finished if earlier and done.job.name not in known]
+    found += [_change(Shift.NEW, None, done) for done in run.finished if earlier and done.job.name not in known]
     found += _gone(run, earlier)
     order = list(Shift)
     return sorted(found, key=lambda change: (order.index(change.shift), change.name))
 
 
-def _verdicts(earlier: Iterable[Run]) -> dict[str, list[_Seen]]:
-    """For each job what it came to, newest first."""
-    seen: dict[str, list[_Seen]] = {}
+def _verdicts(earlier: Iterable[Run]) -> dict[str, list[Earlier]]:
+    """For each job its verdicts, newest first."""
+    seen: dict[str, list[Earlier]] = {}
     for run in earlier:
         for done in run.finished:
             if judged(done):
-                seen.setdefault(done.job.name, []).insert(0, _Seen(run.id, done))
+                seen.setdefault(done.job.name, []).insert(0, (run.id, done))
     return seen
 
 
@@ -44,17 +40,18 @@ def judged(done: Finished) -> bool:
     return done.end in {End.RAN, End.REUSED} and done.verdict not in {None, Verdict.SKIPPED}
 
 
-def _of_job(now: Finished, history: Sequence[_Seen]) -> Iterator[Change]:
+def _of_job(now: Finished, history: Sequence[Earlier]) -> Iterator[JobChange]:
     if not history:
         return
-    alike = next((seen for seen in history if not _differs(seen.done, now)), None)
+    _, latest = history[0]
+    alike = next(((id_, done) for id_, done in history if not _differs(done, now)), None)
     if not judged(now):
         yield _change(Shift.UNSEEN, alike or history[0], now)
     elif alike is None:
-        if history[0].done.verdict is not now.verdict:
+        if latest.verdict is not now.verdict:
             yield _change(Shift.ELSEWHERE, history[0], now)
-    elif alike.done.verdict is not now.verdict:
-        yield _change(_shift(alike.done, now), alike, now)
+    elif alike[1].verdict is not now.verdict:
+        yield _change(_shift(alike[1], now), alike, now)
 
 
 def _shift(before: Finished, now: Finished) -> Shift:
@@ -63,47 +60,37 @@ def _shift(before: Finished, now: Finished) -> Shift:
     return Shift.NEWLY_FAILING if before.confirmed else Shift.FAILS_OTHERWISE
 
 
-def _change(shift: Shift, seen: _Seen, now: Finished) -> Change:
-    return Change(
+def _change(shift: Shift, earlier: Earlier | None, now: Finished) -> JobChange:
+    since, before = earlier or ("", None)
+    return JobChange(
         shift=shift,
         case=now.job.case,
         environment=now.job.environment,
-        before=str(seen.done.verdict),
+        before=str(before.verdict) if before else "",
         now=str(now.verdict or now.end),
-        where="; ".join(_differs(seen.done, now)) if shift is Shift.ELSEWHERE else now.device,
+        where="; ".join(_differs(before, now)) if before and shift is Shift.ELSEWHERE else now.device,
         reason=now.reason,
-        since=seen.run,
+        since=since,
     )
 
 
 def _differs(before: Finished, now: Finished) -> list[str]:
     """What makes two runs of a job runs of different things. What is not known differs from nothing."""
-    told = []
+    differences = []
     if before.device and now.device and before.device != now.device:
-        told.append(f"{now.device}, before {before.device}")
+        differences.append(f"{now.device}, before {before.device}")
     keys = before.job.environment_key, now.job.environment_key
     if all(keys) and keys[0] != keys[1]:
-        told.append("another lock, image or Python")
+        differences.append("another lock, image or Python")
     if before.drifted != now.drifted and judged(now):
-        told.append("drifted, before exact" if now.drifted else "exact, before drifted")
-    return told
+        differences.append("drifted, before exact" if now.drifted else "exact, before drifted")
+    return differences
 
 
-def _new(done: Finished) -> Change:
-    return Change(
-        shift=Shift.NEW,
-        case=done.job.case,
-        environment=done.job.environment,
-        now=str(done.verdict or done.end),
-        where=done.device,
-        reason=done.reason,
-    )
-
-
-def _gone(run: Run, earlier: Sequence[Run]) -> Iterator[Change]:
+def _gone(run: Run, earlier: Sequence[Run]) -> Iterator[JobChange]:
     """Jobs that the last run of the same selection had."""
     last = next((each for each in reversed(earlier) if each.selection == run.selection), None)
     here = {job.name for job in run.jobs}
     for job in last.jobs if last else ():
         if job.name not in here:
-            yield Change(shift=Shift.GONE, case=job.case, environment=job.environment, since=last.id if last else "")
+            yield JobChange(shift=Shift.GONE, case=job.case, environment=job.environment, since=last.id if last else "")

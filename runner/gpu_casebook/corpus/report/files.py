@@ -10,7 +10,7 @@ from gpu_casebook.corpus.report import plots
 from gpu_casebook.corpus.report.history import history
 from gpu_casebook.corpus.report.junit import junit
 from gpu_casebook.corpus.report.markdown import Picture, page
-from gpu_casebook.corpus.report.model import Summary
+from gpu_casebook.corpus.report.model import RunSummary
 from gpu_casebook.corpus.report.summary import summarise
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.files import write_whole
@@ -50,7 +50,7 @@ def write(reports: Path, run: Run) -> Path:
     return directory / PAGE
 
 
-def read(reports: Path, id_: str | None = None) -> Summary:
+def read(reports: Path, id_: str | None = None) -> RunSummary:
     """What there is to tell of a run that is on disk: the one named, or the newest. Raises CasebookError."""
     run = journal.read(journal.find(reports, id_))
     before = earlier(reports, run)
@@ -69,7 +69,7 @@ def earlier(reports: Path, run: Run) -> Kept:
     return kept
 
 
-def as_json(summary: Summary) -> str:
+def as_json(summary: RunSummary) -> str:
     return summary.model_dump_json(indent=1) + "\n"
 
 

@@ -9,14 +9,14 @@ from gpu_casebook.corpus.report.changes import judged
 from gpu_casebook.evidence import Variant
 
 MOST_ROWS = 200
-"""More cases than that are no picture any more."""
+"""The most rows that still make a picture."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One job in one run: `run` counts the runs kept from 0. None where there is nothing to show."""
+    """One job in one run. None where there is nothing to show."""
 
-    run: int
+    run: int  # its number among the runs kept, from 0
     confirmed: bool | None = None
     duration_s: float | None = None
     repro: float | None = None
@@ -35,11 +35,11 @@ class Series:
 
 @dataclass(frozen=True)
 class History:
-    """`started` has one moment for each run, oldest first. `left_out` counts the jobs that there is no room for."""
+    """What the plots show."""
 
-    started: Sequence[datetime]
+    started: Sequence[datetime]  # of each run, oldest first
     series: Sequence[Series]
-    left_out: int = 0
+    left_out: int = 0  # jobs that there is no room for
 
 
 def history(runs: Sequence[Run]) -> History:
@@ -62,11 +62,6 @@ def history(runs: Sequence[Run]) -> History:
 def _point(number: int, done: Finished) -> Point | None:
     if not judged(done):
         return None
-    repro, fixed = (_share(done, variant) for variant in Variant)
-    ran = done.end is End.RAN
-    return Point(number, done.confirmed, done.duration_s if ran else None, repro, fixed)
-
-
-def _share(done: Finished, variant: Variant) -> float | None:
-    rate = done.rates.get(variant)
-    return rate.k / rate.n if rate and rate.n else None
+    shares = {variant: rate.k / rate.n for variant, rate in done.rates.items() if rate.n}
+    duration_s = done.duration_s if done.end is End.RAN else None
+    return Point(number, done.confirmed, duration_s, shares.get(Variant.REPRO), shares.get(Variant.FIXED))

@@ -8,7 +8,7 @@ both allow.
 import re
 from xml.etree import ElementTree as ET
 
-from gpu_casebook.corpus.report.model import Line, Standing, Summary
+from gpu_casebook.corpus.report.model import Line, RunSummary, Standing
 from gpu_casebook.report.words import share
 from gpu_casebook.text import one_line, plain
 from gpu_casebook.words import utc
@@ -17,7 +17,7 @@ _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MESSAGE = 400
 
 
-def junit(summary: Summary) -> str:
+def junit(summary: RunSummary) -> str:
     counts: dict[str, str | int] = {
         "tests": len(summary.lines),
         "failures": len(summary.of(Standing.FAILING)),
@@ -43,10 +43,10 @@ def junit(summary: Summary) -> str:
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
-def _properties(summary: Summary) -> ET.Element:
-    told = {"run": summary.id, "runner": summary.runner, "selection": summary.selection, "command": summary.command}
+def _properties(summary: RunSummary) -> ET.Element:
+    facts = {"run": summary.id, "runner": summary.runner, "selection": summary.selection, "command": summary.command}
     properties = _element("properties")
-    properties.extend(_element("property", name=name, value=value) for name, value in told.items())
+    properties.extend(_element("property", name=name, value=value) for name, value in facts.items())
     return properties
 
 
@@ -56,9 +56,9 @@ def _case(line: Line) -> ET.Element:
         case Standing.CONFIRMED:
             pass
         case Standing.FAILING:
-            case.append(_told("failure", line, line.told))
+            case.append(_verdict("failure", line, line.result))
         case Standing.BROKE:
-            case.append(_told("error", line, "broke"))
+            case.append(_verdict("error", line, "broke"))
         case Standing.SKIPPED:
             case.append(_element("skipped", message=one_line(line.reason or "skipped", _MESSAGE)))
         case Standing.LEFT:
@@ -66,7 +66,7 @@ def _case(line: Line) -> ET.Element:
     return case
 
 
-def _told(tag: str, line: Line, kind: str) -> ET.Element:
+def _verdict(tag: str, line: Line, kind: str) -> ET.Element:
     element = _element(tag, type=kind, message=one_line(line.reason or kind, _MESSAGE))
     facts = [f"{kind}: {line.reason}", *(f"{variant}: {share(rate)}" for variant, rate in line.rates.items())]
     facts += [f"{word}: {value}" for word, value in (("on", line.device), ("evidence", line.evidence)) if value]

@@ -1,13 +1,14 @@
 """A run of the corpus as Markdown: its page, a job summary for CI, and a table for a comment. Summary in, text out."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_casebook.corpus.model import End
-from gpu_casebook.corpus.report.model import Change, Line, Shift, Standing, Summary, Tally
-from gpu_casebook.evidence import Grade, Rate, Variant
+from gpu_casebook.corpus.report.model import JobChange, Line, RunSummary, Shift, Standing, Tally
+from gpu_casebook.evidence import Grade, Variant
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template
 from gpu_casebook.report.words import page_name, share
 from gpu_casebook.words import seconds
@@ -32,7 +33,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Row:
+class JobRow:
     """One job's line of a table; every field is Markdown already."""
 
     name: Markdown
@@ -52,23 +53,23 @@ class Changed:
     items: Sequence[Markdown]
 
 
-def page(summary: Summary, pictures: Sequence[Picture] = (), no_pictures: str = "") -> str:
+def page(summary: RunSummary, pictures: Sequence[Picture] = (), no_pictures: str = "") -> str:
     """The run's page, README.md in its directory; `no_pictures` says why there are none."""
     shown = [Markdown(f"![{prose(each.title)}]({each.file})") for each in pictures]
     return _render("page.md.j2", pictures=shown, no_pictures=no_pictures, **_parts(summary, _linked))
 
 
-def job_summary(summary: Summary, limit: int = JOB_SUMMARY_BYTES) -> str:
+def job_summary(summary: RunSummary, limit: int = JOB_SUMMARY_BYTES) -> str:
     """What a CI job shows when it is done: the page without what lies beside it, at most `limit` bytes."""
-    return _bounded("job.md.j2", limit, _parts(summary, _bare))
+    return _bounded("job.md.j2", limit, _parts(summary, lambda line: code(line.name)))
 
 
-def comment(summary: Summary, limit: int = COMMENT_BYTES) -> str:
+def comment(summary: RunSummary, limit: int = COMMENT_BYTES) -> str:
     """What a pull request gets as a comment, at most `limit` bytes: what asks for attention, then all cases."""
-    return _bounded("comment.md.j2", limit, _parts(summary, _bare))
+    return _bounded("comment.md.j2", limit, _parts(summary, lambda line: code(line.name)))
 
 
-def _parts(summary: Summary, named: Callable[[Line], Markdown]) -> dict[str, Any]:
+def _parts(summary: RunSummary, name_of: Callable[[Line], Markdown]) -> dict[str, Any]:
     longest = sorted(summary.lines, key=lambda line: (-line.duration_s, line.name))
     ran = [line for line in longest if line.end in {End.RAN, End.BROKE} and line.duration_s > 0]
     attention = [*summary.of(Standing.FAILING), *summary.of(Standing.BROKE)]
@@ -76,10 +77,10 @@ def _parts(summary: Summary, named: Callable[[Line], Markdown]) -> dict[str, Any
         "run": summary,
         "headline": headline(summary.tally),
         "changed": _changed(summary),
-        "rows": [_row(line, named) for line in summary.lines],
-        "attention": [_row(line, named) for line in attention],
+        "rows": [_row(line, name_of) for line in summary.lines],
+        "attention": [_row(line, name_of) for line in attention],
         "trouble": [item for line in summary.lines for item in _trouble(line)],
-        "longest": [_row(line, named) for line in ran[:LONGEST_SHOWN]],
+        "longest": [_row(line, name_of) for line in ran[:LONGEST_SHOWN]],
         "limit": None,
     }
 
@@ -108,26 +109,16 @@ def _render(template: str, **values: Any) -> str:
 
 
 def _bounded(template: str, limit: int, parts: dict[str, Any]) -> str:
-    """With as many rows of each table as there is room for."""
+    """Render with as many rows of each table as there is room for in `limit` bytes."""
 
-    def rendered(rows: int | None) -> str:
-        return _render(template, **parts | {"limit": rows})
+    def size(rows: int | None) -> int:
+        return len(_render(template, **parts | {"limit": rows}).encode())
 
-    whole = rendered(None)
-    if _bytes(whole) <= limit:
-        return whole
-    fits, too_many = 0, limit
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if _bytes(rendered(middle)) <= limit else (fits, middle)
-    return rendered(fits)
+    rows = None if size(None) <= limit else max(bisect_right(range(limit), limit, key=size) - 1, 0)
+    return _render(template, **parts | {"limit": rows})
 
 
-def _bytes(text: str) -> int:
-    return len(text.encode())
-
-
-def _changed(summary: Summary) -> list[Changed]:
+def _changed(summary: RunSummary) -> list[Changed]:
     kinds = ((shift, summary.shifted(shift)) for shift in Shift)
     return [
         Changed(f"{shift[0].upper()}{shift[1:]} ({len(found)})", [_change(each) for each in found])
@@ -136,7 +127,7 @@ def _changed(summary: Summary) -> list[Changed]:
     ]
 
 
-def _change(change: Change) -> Markdown:
+def _change(change: JobChange) -> Markdown:
     text = str(code(change.name))
     if change.now:
         text += f": **{prose(change.now)}**"
@@ -149,21 +140,18 @@ def _change(change: Change) -> Markdown:
     return Markdown(text)
 
 
-def _row(line: Line, named: Callable[[Line], Markdown]) -> Row:
-    repro, fixed = (_share(line.rates.get(variant)) if line.judged else Markdown("") for variant in Variant)
-    return Row(
-        name=named(line),
-        verdict=Markdown(f"**{prose(line.told)}**"),
+def _row(line: Line, name_of: Callable[[Line], Markdown]) -> JobRow:
+    rates = line.rates if line.judged else {}
+    repro, fixed = (prose(share(rates[variant])) if variant in rates else Markdown("") for variant in Variant)
+    return JobRow(
+        name=name_of(line),
+        verdict=Markdown(f"**{prose(line.result)}**"),
         repro=repro,
         fixed=fixed,
         device=prose(line.device),
         took=prose(seconds(line.duration_s)) if line.duration_s else Markdown(""),
         remarks=Markdown("; ".join(_remarks(line))),
     )
-
-
-def _share(rate: Rate | None) -> Markdown:
-    return prose(share(rate)) if rate else Markdown("")
 
 
 def _remarks(line: Line) -> list[Markdown]:
@@ -179,20 +167,16 @@ def _remarks(line: Line) -> list[Markdown]:
 def _trouble(line: Line) -> list[Markdown]:
     """What went wrong with machines, whatever the verdict."""
     name = code(line.name)
-    told = []
+    trouble = []
     if line.standing is Standing.BROKE:
-        told.append(Markdown(f"{name} broke: {prose(line.reason or 'no reason was told', REASON)}"))
+        trouble.append(Markdown(f"{name} broke: {prose(line.reason or 'no reason is known', REASON)}"))
     for lost in line.lost:
         after = prose(seconds(lost.after_s))
-        told.append(Markdown(f"{name} lost {prose(lost.worker)} after {after}: {prose(lost.reason, REASON)}"))
+        trouble.append(Markdown(f"{name} lost {prose(lost.worker)} after {after}: {prose(lost.reason, REASON)}"))
     if line.infra_trials:
         trials = f"{line.infra_trials} trial{'s' * (line.infra_trials != 1)}"
-        told.append(Markdown(f"{name}: {trials} spoiled by the machine, and not counted"))
-    return told
-
-
-def _bare(line: Line) -> Markdown:
-    return code(line.name)
+        trouble.append(Markdown(f"{name}: {trials} spoiled by the machine, and not counted"))
+    return trouble
 
 
 def _linked(line: Line) -> Markdown:

@@ -1,4 +1,4 @@
-"""What there is to tell of a run of the corpus, and its JSON. Everything that is rendered comes from here. Pure data.
+"""The summary of a run of the corpus, which all its reports are rendered from, and its JSON. Pure data.
 
 Times are UTC, durations in seconds, disk in bytes.
 """
@@ -25,7 +25,7 @@ class Standing(StrEnum):
 
 
 class Line(Document):
-    """One job of the run: one case in one environment. `end` is None where the run has not come to it."""
+    """One job of the run: one case in one environment."""
 
     case: str
     environment: str
@@ -33,7 +33,7 @@ class Line(Document):
     project: str
     grade: Grade
     standing: Standing
-    end: End | None = None
+    end: End | None = None  # None: the run has not come to it
     verdict: Verdict | None = None
     reason: str = ""
     rates: dict[Variant, Rate] = Field(default_factory=dict)
@@ -52,7 +52,7 @@ class Line(Document):
         return f"{self.case}/{self.environment}"
 
     @property
-    def told(self) -> str:
+    def result(self) -> str:
         """The verdict, or why there is none, in a word or two."""
         return str(self.verdict if self.judged and self.verdict else self.standing)
 
@@ -92,17 +92,17 @@ class Shift(StrEnum):
     GONE = "gone"
 
 
-class Change(Document):
-    """One job's change since the run `since`. `where` says what differs besides the verdict."""
+class JobChange(Document):
+    """How one job differs from earlier runs."""
 
     shift: Shift
     case: str
     environment: str
     before: str = ""
     now: str = ""
-    where: str = ""
+    where: str = ""  # the device, or what differs besides the verdict
     reason: str = ""
-    since: str = ""
+    since: str = ""  # the run that it is compared with
 
     @property
     def name(self) -> str:
@@ -110,22 +110,17 @@ class Change(Document):
 
 
 class Durations(Document):
-    """Seconds: `wall_s` from start to end; `work_s` of all jobs that ran and of builds for them; `gpu_s` for which they
-    had GPUs, each counted; `lost_s` of attempts that came to nothing.
+    """Where the time of a run went."""
 
-    `busy` is the share of all workers' time in which they had a job, `at_once` how many jobs were going on on average;
-    both None where nothing ran.
-    """
-
-    wall_s: float
-    work_s: float
-    lost_s: float
-    gpu_s: float
-    busy: float | None = None
-    at_once: float | None = None
+    wall_s: float  # from start to end
+    work_s: float  # all jobs that ran, and builds for them
+    lost_s: float  # attempts that came to nothing
+    gpu_s: float  # the time of jobs with GPUs, once for each GPU
+    busy: float | None = None  # share of all workers' time in which they had a job; None where nothing ran
+    at_once: float | None = None  # how many jobs were going on, on average
 
 
-class Summary(Document):
+class RunSummary(Document):
     """A run of the corpus as a person, a CI system or a program wants to have it."""
 
     schema_version: Literal[1] = 1
@@ -140,18 +135,16 @@ class Summary(Document):
     tally: Tally
     by_device: list[Tally] = Field(default_factory=list)
     by_environment: list[Tally] = Field(default_factory=list)
-    compared_with: str | None = None
-    """The run before this one, None where there is none."""
-    changes: list[Change] = Field(default_factory=list)
+    compared_with: str | None = None  # the run before this one, if there is one
+    changes: list[JobChange] = Field(default_factory=list)
     durations: Durations
     disk_before_bytes: int | None = None
     disk_after_bytes: int | None = None
-    unreadable: list[str] = Field(default_factory=list)
-    """Earlier runs that nothing was compared with, each with the reason."""
+    unreadable: list[str] = Field(default_factory=list)  # earlier runs that can't be read, and why
     lines: list[Line] = Field(default_factory=list)
 
     def of(self, standing: Standing) -> list[Line]:
         return [line for line in self.lines if line.standing is standing]
 
-    def shifted(self, shift: Shift) -> list[Change]:
+    def shifted(self, shift: Shift) -> list[JobChange]:
         return [change for change in self.changes if change.shift is shift]

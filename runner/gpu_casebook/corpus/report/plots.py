@@ -112,19 +112,19 @@ Draw = Callable[[_Canvas, _Panel, Series], str]
 
 def durations(history: History) -> bytes:
     """How long each job took, each on a scale of its own from 0 to its longest."""
-    told = [("how long it took, from 0 to the longest of its row; at the right the last", INK)]
-    return _picture(history, told, _duration)
+    legend = [("how long it took, from 0 to the longest of its row; at the right the last", INK)]
+    return _picture(history, legend, _duration)
 
 
 def rates(history: History) -> bytes:
     """For each job and run whether it was confirmed, and the shares of trials that did what the case declares."""
-    told = [
+    legend = [
         ("confirmed", CONFIRMED),
         ("not confirmed; white: no verdict", WRONG),
         ("share of repro's trials that failed as declared", REPRO),
         ("share of fixed's that gave their proof; at the right the last", FIXED),
     ]
-    return _picture(history, told, _rate)
+    return _picture(history, legend, _rate)
 
 
 def _duration(canvas: _Canvas, panel: _Panel, series: Series) -> str:
@@ -141,17 +141,12 @@ def _rate(canvas: _Canvas, panel: _Panel, series: Series) -> str:
         for first, last in _stretches([point.run for point in group]):
             left, right = panel.x(first - 0.5), panel.x(last + 0.5)
             canvas.box(left, right, panel.top + 0.02, panel.top + ROW - 0.02, CONFIRMED if confirmed else WRONG)
-    _shares(canvas, panel, [(point.run, point.fixed) for point in series.points], FIXED, 2.6)
-    _shares(canvas, panel, [(point.run, point.repro) for point in series.points], REPRO, 0.9)
+    for name, colour, width in (("fixed", FIXED, 2.6), ("repro", REPRO, 0.9)):
+        shares = [(panel.x(point.run), getattr(point, name)) for point in series.points]
+        known = [(x, panel.y(share)) for x, share in shares if share is not None]
+        canvas.line(known, colour, width, stepped=True)
     newest = series.points[-1]
     return " / ".join("-" if share is None else f"{100 * share:.0f}" for share in (newest.repro, newest.fixed)) + " %"
-
-
-def _shares(
-    canvas: _Canvas, panel: _Panel, shares: Sequence[tuple[int, float | None]], colour: str, width: float
-) -> None:
-    known = [(panel.x(run), panel.y(share)) for run, share in shares if share is not None]
-    canvas.line(known, colour, width, stepped=True)
 
 
 def _stretches(runs: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -161,17 +156,17 @@ def _stretches(runs: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield numbers[0], numbers[-1]
 
 
-def _picture(history: History, told: Sequence[tuple[str, str]], draw: Draw) -> bytes:
+def _picture(history: History, legend: Sequence[tuple[str, str]], draw: Draw) -> bytes:
     import matplotlib as mpl  # noqa: PLC0415 an extra, and slow to import
 
     with mpl.rc_context(_STYLE):
         out = io.BytesIO()
         nothing: dict[str, Any] = {"Date": None, "Creator": None}
-        _figure(history, told, draw).savefig(out, format="svg", metadata=nothing, facecolor="white")
+        _figure(history, legend, draw).savefig(out, format="svg", metadata=nothing, facecolor="white")
     return out.getvalue()
 
 
-def _figure(history: History, told: Sequence[tuple[str, str]], draw: Draw) -> "Figure":
+def _figure(history: History, legend: Sequence[tuple[str, str]], draw: Draw) -> "Figure":
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     columns = 1 if len(history.series) <= ONE_COLUMN else 2
@@ -182,9 +177,13 @@ def _figure(history: History, told: Sequence[tuple[str, str]], draw: Draw) -> "F
     axes.set(xlim=(0, WIDTH), ylim=(height, 0))
     axes.set_axis_off()
     canvas = _Canvas(axes)
-    _head(canvas, history, told)
+    _head(canvas, history, legend)
     for number, series in enumerate(history.series):
-        _row(canvas, _panel(number, rows, columns, runs), series, draw)
+        panel = _panel(number, rows, columns, runs)
+        middle, floor = panel.top + ROW * 0.52, panel.top + ROW
+        canvas.box(panel.left - NAME, panel.end, floor - 0.006, floor, LINE)
+        canvas.text(panel.left - NAME, middle, _name(series.name))
+        canvas.text(panel.end, middle, draw(canvas, panel, series), ha="right")
     for column in range(columns if history.series else 0):
         _dates(canvas, _panel(column * rows, rows, columns, runs), history)
     canvas.draw_boxes()
@@ -197,10 +196,10 @@ def _panel(number: int, rows: int, columns: int, runs: int) -> _Panel:
     return _Panel(left + NAME, left + width, HEAD + (number % rows) * ROW, runs)
 
 
-def _head(canvas: _Canvas, history: History, told: Sequence[tuple[str, str]]) -> None:
+def _head(canvas: _Canvas, history: History, legend: Sequence[tuple[str, str]]) -> None:
     left = MARGIN
-    for text, colour in told:
-        if len(told) > 1:
+    for text, colour in legend:
+        if len(legend) > 1:
             canvas.box(left, left + 0.1, 0.13, 0.23, colour)
             left += 0.16
         canvas.text(left, 0.18, text)
@@ -216,13 +215,6 @@ def _dates(canvas: _Canvas, panel: _Panel, history: History) -> None:
     canvas.text(panel.left, HEAD - 0.14, first if last == first or not narrow else f"{first} to {last}", FAINT)
     if last != first and not narrow:
         canvas.text(panel.right, HEAD - 0.14, last, FAINT, ha="right")
-
-
-def _row(canvas: _Canvas, panel: _Panel, series: Series, draw: Draw) -> None:
-    middle, floor = panel.top + ROW * 0.52, panel.top + ROW
-    canvas.box(panel.left - NAME, panel.end, floor - 0.006, floor, LINE)
-    canvas.text(panel.left - NAME, middle, _name(series.name))
-    canvas.text(panel.end, middle, draw(canvas, panel, series), ha="right")
 
 
 def _name(text: str) -> str:

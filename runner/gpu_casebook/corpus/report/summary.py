@@ -1,4 +1,4 @@
-"""A run of the corpus -> what there is to tell of it. Pure."""
+"""A run of the corpus -> its summary. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from itertools import groupby
 
 from gpu_casebook.corpus.model import End, Finished, Job, Run
 from gpu_casebook.corpus.report.changes import changes, judged
-from gpu_casebook.corpus.report.model import Durations, Line, Standing, Summary, Tally
+from gpu_casebook.corpus.report.model import Durations, Line, RunSummary, Standing, Tally
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.words import utc
 
@@ -15,18 +15,13 @@ NO_DEVICE = "none"
 """Where jobs that never got to a device are counted."""
 
 
-def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] = ()) -> Summary:
+def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] = ()) -> RunSummary:
     """`earlier` may hold runs in any order, and this one or later ones, which are left out."""
     before = sorted((each for each in earlier if each.id < run.id), key=lambda each: each.id)
     lines = _lines(run)
-    return Summary(
-        id=run.id,
-        started=run.started,
-        ended=run.ended,
-        host=run.host,
-        runner=run.runner,
-        command=run.command,
-        selection=run.selection,
+    same = {name: getattr(run, name) for name in ("id", "started", "ended", "host", "runner", "command", "selection")}
+    return RunSummary(
+        **same,
         workers=_workers(run),
         tally=_tally("", lines),
         by_device=_grouped(lines, [line.device or NO_DEVICE for line in lines]),
@@ -44,44 +39,14 @@ def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] =
 def _lines(run: Run) -> list[Line]:
     """By standing, what asks for attention first; then by name."""
     order = [Standing.FAILING, Standing.BROKE, Standing.CONFIRMED, Standing.SKIPPED, Standing.LEFT]
-    lines = [*map(_line, run.finished), *map(_line_left, run.left)]
+    lines = [*(_line(done.job, done) for done in run.finished), *(_line(job, None) for job in run.left)]
     return sorted(lines, key=lambda line: (order.index(line.standing), line.name))
 
 
-def _line(done: Finished) -> Line:
-    job = done.job
-    return Line(
-        case=job.case,
-        environment=job.environment,
-        failure=job.failure,
-        project=job.project,
-        grade=job.grade,
-        gpus=job.gpus,
-        standing=standing(done),
-        end=done.end,
-        verdict=done.verdict,
-        reason=done.reason,
-        rates=done.rates,
-        device=done.device,
-        drifted=done.drifted,
-        infra_trials=done.infra_trials,
-        evidence=done.evidence,
-        worker=done.worker,
-        lost=done.lost,
-        duration_s=done.duration_s,
-    )
-
-
-def _line_left(job: Job) -> Line:
-    return Line(
-        case=job.case,
-        environment=job.environment,
-        failure=job.failure,
-        project=job.project,
-        grade=job.grade,
-        gpus=job.gpus,
-        standing=Standing.LEFT,
-    )
+def _line(job: Job, done: Finished | None) -> Line:
+    """Fields of the same name are taken over."""
+    known = {name: getattr(it, name) for it in (job, done) for name in Line.model_fields if hasattr(it, name)}
+    return Line(standing=standing(done) if done else Standing.LEFT, **known)
 
 
 def standing(done: Finished) -> Standing:
@@ -117,20 +82,21 @@ def _grouped(lines: Sequence[Line], keys: Sequence[str]) -> list[Tally]:
 
 
 def _durations(run: Run) -> Durations:
-    spans = [_span(done) for done in run.finished if done.end in {End.RAN, End.BROKE}]
+    ran = [done for done in run.finished if done.end in {End.RAN, End.BROKE}]
+    spans = [_span(done) for done in ran]
     ended = utc(run.ended) if run.ended else max((end for _, end in spans), default=utc(run.started))
     wall_s = max((ended - utc(run.started)).total_seconds(), 0.0)
     built_s = sum(done.built_s for done in run.finished)
     work_s = sum((end - start).total_seconds() for start, end in spans) + built_s
-    busy_s = sum(_covered(group) for group in _by_worker(run)) + built_s
+    workers = _workers(run)
+    busy_s = sum(_covered(_span(done) for done in ran if done.worker == each) for each in {*workers, ""}) + built_s
     counts = bool(spans) and wall_s > 0
-    workers = len(_workers(run))
     return Durations(
         wall_s=wall_s,
         work_s=work_s,
         lost_s=sum(lost.after_s for done in run.finished for lost in done.lost),
-        gpu_s=sum(done.duration_s * done.job.gpus for done in run.finished if done.end in {End.RAN, End.BROKE}),
-        busy=min(busy_s / (wall_s * workers), 1.0) if counts and workers else None,
+        gpu_s=sum(done.duration_s * done.job.gpus for done in ran),
+        busy=min(busy_s / (wall_s * len(workers)), 1.0) if counts and workers else None,
         at_once=work_s / wall_s if counts else None,
     )
 
@@ -146,14 +112,6 @@ def _span(done: Finished) -> Span:
 def _workers(run: Run) -> list[str]:
     """Those that are on record, and those that only jobs tell of: a run that was killed left no record of them."""
     return sorted({*run.workers, *(done.worker for done in run.finished if done.worker)})
-
-
-def _by_worker(run: Run) -> list[list[Span]]:
-    spans: dict[str, list[Span]] = {}
-    for done in run.finished:
-        if done.end in {End.RAN, End.BROKE}:
-            spans.setdefault(done.worker, []).append(_span(done))
-    return list(spans.values())
 
 
 def _covered(spans: Iterable[Span]) -> float:

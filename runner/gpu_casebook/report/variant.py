@@ -1,10 +1,9 @@
-"""What was declared of a variant, next to what its trials showed. Pure."""
+"""A variant's section of a case page: what was declared of it, next to what its trials showed. Pure."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
 from gpu_casebook.judging.description import digests, ending, spread, telling_line
@@ -32,11 +31,11 @@ _STACK_SOURCES = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One aspect: what was declared of it (None if nothing was), and what was seen."""
+class AspectRow:
+    """One aspect of a trial, such as its exit status or a figure."""
 
     aspect: Markdown
-    declared: Markdown | None
+    declared: Markdown | None  # None: it is not declared
     seen: Markdown
 
 
@@ -51,13 +50,13 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class VariantSection:
     """One variant in one run."""
 
     variant: Variant
     rate: Rate
     counts: str  # what the k of the rate are
-    rows: Sequence[Row]
+    rows: Sequence[AspectRow]
     durations: Sequence[float]
     sample: Trial | None  # the trial whose output is shown
     stdout: str  # its last lines
@@ -69,13 +68,13 @@ class Sighting:
         return f"{self.variant}: {self.counts} in {self.rate.k} of {self.rate.n} runs" if self.rate.n else self.variant
 
 
-def sighting(run: Evidence, variant: Variant) -> Sighting:
+def variant_section(run: Evidence, variant: Variant) -> VariantSection:
     trials = run.trials_of(variant)
     counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
     sample, signature = _sample(trials), run.case.signature.get(variant, [])
     rate = run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0)
     differs = variant is Variant.REPRO and run.demand is not None and run.demand.differs
-    return Sighting(
+    return VariantSection(
         variant=variant,
         rate=rate,
         counts="unlike the commonest output" if differs else "as declared",
@@ -111,53 +110,49 @@ def _sample(trials: Sequence[Trial]) -> Trial | None:
     return min(trials, key=lambda trial: telling.index(trial.outcome), default=None)
 
 
-def _rows(signature: Sequence[str], counted: Sequence[Trial], rate: Rate) -> Iterator[Row]:
+def _rows(signature: Sequence[str], counted: Sequence[Trial], rate: Rate) -> Iterator[AspectRow]:
     declared = {aspect: value for aspect, _, value in (line.partition(": ") for line in signature)}
     for aspect, value in declared.items():
-        if seen := _over_trials(aspect, counted, rate):
-            yield Row(seen.label, code(value), seen.text)
+        if row := _over_trials(aspect, value, counted, rate):
+            yield row
             continue
         figure = aspect.removeprefix("figure ")
-        look = _LOOKS.get(aspect) or _figure(figure)
-        label = prose(aspect) if aspect in _LOOKS else code(figure)
-        yield Row(label, code(value), _together([look(trial, value) for trial in counted]))
+        seen_in_trial = _ASPECTS.get(aspect) or _figure(figure)
+        label = prose(aspect) if aspect in _ASPECTS else code(figure)
+        yield AspectRow(label, code(value), _together([seen_in_trial(trial, value) for trial in counted]))
     printed = dict.fromkeys(name for trial in counted for name in trial.observation.figures)
     others = [name for name in printed if f"figure {name}" not in declared]
     for name in others[:FIGURES_SHOWN]:
-        yield Row(code(name), None, _together([_figure(name)(trial, "") for trial in counted]))
+        yield AspectRow(code(name), None, _together([_figure(name)(trial, "") for trial in counted]))
 
 
-class _Seen(NamedTuple):
-    label: Markdown
-    text: Markdown
-
-
-def _over_trials(aspect: str, counted: Sequence[Trial], rate: Rate) -> _Seen | None:
-    """What is seen over all trials; None for an aspect of each single one."""
+def _over_trials(aspect: str, declared: str, counted: Sequence[Trial], rate: Rate) -> AspectRow | None:
+    """The row of an aspect of all trials together; None for an aspect of each single one."""
     kind, _, name = aspect.partition(" ")
     if aspect == "rate":
-        return _Seen(prose(aspect), prose(f"{share(rate)}, {interval(rate)}" if rate.n else "none"))
-    if kind == "digest":
+        label, seen = prose(aspect), f"{share(rate)}, {interval(rate)}" if rate.n else "none"
+    elif kind == "digest":
         values = len(digests(counted, name))
-        told = f"{values} value{'s' * (values != 1)} in {len(counted)} run{'s' * (len(counted) != 1)}"
-        return _Seen(code(name), prose(told))
-    if kind == "growth":
+        seen = f"{values} value{'s' * (values != 1)} in {len(counted)} run{'s' * (len(counted) != 1)}"
+        label = code(name)
+    elif kind == "growth":
         grown = [trial.growth for trial in counted if trial.growth is not None]
-        told = f"{spread(grown)} per step" if grown else "too few steps"
-        return _Seen(Markdown(f"growth of {code(name)}"), prose(told))
-    return None
+        label, seen = Markdown(f"growth of {code(name)}"), f"{spread(grown)} per step" if grown else "too few steps"
+    else:
+        return None
+    return AspectRow(label, code(declared), prose(seen))
 
 
 def _uninstrumented(signature: Sequence[str]) -> list[str]:
     return [line for line in signature if not line.startswith(f"{EXECUTABLE}: ")]
 
 
-def _sanitizer_rows(signature: Sequence[str], run: Evidence, variant: Variant) -> Iterator[Row]:
+def _sanitizer_rows(signature: Sequence[str], run: Evidence, variant: Variant) -> Iterator[AspectRow]:
     """What the tool must find is seen in trials of its own."""
     own = [trial for trial in run.sanitized if trial.variant is variant]
     for line in set(signature) - set(_uninstrumented(signature)):
         seen = [prose(seen_in(trial.sanitizer)) for trial in own if trial.sanitizer]
-        yield Row(prose(EXECUTABLE), prose(line.partition(": ")[2]), _together(seen))
+        yield AspectRow(prose(EXECUTABLE), prose(line.partition(": ")[2]), _together(seen))
 
 
 def _together(seen: Sequence[Markdown]) -> Markdown:
@@ -173,18 +168,6 @@ def _exit(trial: Trial, _declared: str) -> Markdown:
     if seen.timed_out or seen.out_of_memory:
         return prose("ended at the time limit" if seen.timed_out else "ended at the memory limit")
     return code(seen.signal or str(seen.exit_status))
-
-
-def _exception(trial: Trial, _declared: str) -> Markdown:
-    return code(trial.observation.exception or "") or NOTHING
-
-
-def _cuda_error(trial: Trial, _declared: str) -> Markdown:
-    return code(trial.observation.cuda_error or "") or NOTHING
-
-
-def _hang(trial: Trial, _declared: str) -> Markdown:
-    return with_names(ending(trial.observation))
 
 
 def _message(trial: Trial, declared: str) -> Markdown:
@@ -210,20 +193,21 @@ def _search(pattern: str, text: str) -> re.Match[str] | None:
 
 
 def _figure(name: str) -> Callable[[Trial, str], Markdown]:
-    def look(trial: Trial, _declared: str) -> Markdown:
+    def figure(trial: Trial, _declared: str) -> Markdown:
         seen: Observation = trial.observation
         if name in seen.contradicted:
             return prose("contradicts itself")
         return code(f"{seen.figures[name]:.4g}") if name in seen.figures else NOTHING
 
-    return look
+    return figure
 
 
-_LOOKS: dict[str, Callable[[Trial, str], Markdown]] = {
+_ASPECTS: dict[str, Callable[[Trial, str], Markdown]] = {
     "exit status": _exit,
     "signal": _exit,
-    "exception": _exception,
+    "exception": lambda trial, _: code(trial.observation.exception or "") or NOTHING,
     "message": _message,
-    "CUDA error": _cuda_error,
-    "hang": _hang,
+    "CUDA error": lambda trial, _: code(trial.observation.cuda_error or "") or NOTHING,
+    "hang": lambda trial, _: with_names(ending(trial.observation)),
 }
+"""What is seen of an aspect in one trial, given what is declared."""
