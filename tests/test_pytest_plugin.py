@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook import console, pytest_plugin, report
+from gpu_casebook import console, report
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Evidence, Grade
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest import case
-from gpu_casebook.manifest.model import Failure
 from gpu_casebook.run import pipeline
 from gpu_casebook.trial import TrialRequest, TrialResult
 from tests.conftest import MANIFEST, PLAIN, Checkout
@@ -271,11 +270,6 @@ def test_a_case_yaml_of_somebody_else_is_left_alone(pytester: pytest.Pytester) -
     (pytester.path / "cases" / "mine").mkdir()
     (pytester.path / "cases" / "mine" / "case.yaml").write_text("no: case")
     assert pytester.runpytest_inprocess("-q").ret == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def test_words_are_those_of_the_runner() -> None:
-    assert {name.replace("_", "-") for name in pytest_plugin.FAILURES} == set(Failure)
-    assert set(pytest_plugin.GRADES) == set(Grade)
 
 
 def python(*words: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":

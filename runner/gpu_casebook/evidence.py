@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from gpu_casebook.document import Document
+from gpu_casebook.kinds import Grade
 from gpu_casebook.probe_registry import probe_of
 from gpu_casebook.reading.findings import Finding, Summary, Tool
 from gpu_casebook.trial import ProcessStack
@@ -18,11 +19,6 @@ from gpu_casebook.trial import ProcessStack
 class Variant(StrEnum):
     REPRO = "repro"
     FIXED = "fixed"
-
-
-class Grade(StrEnum):
-    HARDWARE = "hardware"
-    SIMULATED = "simulated"
 
 
 class Outcome(StrEnum):

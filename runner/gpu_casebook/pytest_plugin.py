@@ -2,7 +2,7 @@
 
 The verdict `confirmed` passes, hardware that is not here skips, any other verdict fails; what keeps a case from having
 a verdict (its manifest, the image, the engine, the machine) is an error. Pytest loads this in every run, so that
-nothing but pytest is imported until there is a case.
+little but pytest is imported until there is a case.
 """
 
 import argparse
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu_casebook.kinds import Failure, Grade
+
 if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
     from gpu_casebook.evidence import Evidence
@@ -23,22 +25,6 @@ if TYPE_CHECKING:
     from gpu_casebook.run.plan import Skipped
 
 MANIFEST = "case.yaml"
-FAILURES = (
-    "compile_error",
-    "illegal_access",
-    "wrong_numbers",
-    "non_finite",
-    "hang",
-    "race",
-    "leak",
-    "launch_error",
-    "crash",
-    "exception",
-)
-GRADES = {
-    "hardware": "on the device the bug lives on",
-    "simulated": "on a CPU: compile-only, interpreter, bounds model",
-}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,9 +54,9 @@ def _count(text: str) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    failures = {name: f"a case whose failure is of this kind: {name.replace('_', '-')}" for name in FAILURES}
+    failures = {each.replace("-", "_"): f"a case whose failure is of this kind: {each}" for each in Failure}
     needs = {"gpu": "needs an NVIDIA GPU", "gpus(n)": "needs n NVIDIA GPUs"}
-    grades = {name: f"gives evidence of this grade: {name}" for name in GRADES}
+    grades = {grade: f"gives evidence of this grade: {grade}" for grade in Grade}
     for mark, meaning in (failures | needs | grades).items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
     config.stash[_ENGINES] = _Engines(config)

@@ -26,8 +26,8 @@ from gpu_casebook.author.draft import (
 )
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Failure
 from gpu_casebook.manifest.case import load
-from gpu_casebook.manifest.model import Failure
 from gpu_casebook.packages.lock import script_header
 from tests.conftest import IMAGES
 

@@ -10,7 +10,8 @@ from gpu_casebook.author.propose import LENGTH, keep_discriminating_figures, pat
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Outcome
 from gpu_casebook.judging.expectation import judge, observe
-from gpu_casebook.manifest.model import Expectation, Failure
+from gpu_casebook.kinds import Failure
+from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.recordings import Recording, recordings
 

@@ -25,7 +25,7 @@ from gpu_casebook.corpus.fleet_nodes import CAPABILITY_LABEL
 from gpu_casebook.corpus.model import Job, Run, Settings
 from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Said, Start
-from gpu_casebook.evidence import Grade
+from gpu_casebook.kinds import Grade
 
 PATIENCE_S = 120.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpu_casebook.console import Console
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.evidence import Grade
+from gpu_casebook.kinds import Grade
 
 
 def job(name: str, does: str = "", **fields: object) -> Job:

@@ -13,7 +13,8 @@ from gpu_casebook.corpus.workers import Gpu, Machine
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError, UsageError
-from gpu_casebook.evidence import GpuAccess, Grade
+from gpu_casebook.evidence import GpuAccess
+from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_journal import NOW, finished, job

@@ -16,7 +16,7 @@ from gpu_casebook.corpus.disk import (
 from gpu_casebook.corpus.model import Job
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError
-from gpu_casebook.evidence import Grade
+from gpu_casebook.kinds import Grade
 from gpu_casebook.packages.lock import installed_bytes
 from gpu_casebook.trial import Recipe
 from tests.conftest import MANIFEST, Checkout

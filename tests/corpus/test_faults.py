@@ -23,8 +23,9 @@ from gpu_casebook.corpus.workers import ATTEMPTS
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import INTERRUPTED, EngineError
-from gpu_casebook.evidence import Evidence, Grade, Verdict
+from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.images.build import ensure
+from gpu_casebook.kinds import Grade
 from gpu_casebook.run import pipeline
 from gpu_casebook.trial import Recipe
 from tests.corpus.world import REPRO, World, eventually, make_world

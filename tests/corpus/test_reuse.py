@@ -15,7 +15,8 @@ from gpu_casebook.corpus import reuse as module
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.reuse import NONE_YET, Age, Device, Here, reuse, why_not
 from gpu_casebook.errors import ManifestError
-from gpu_casebook.evidence import Evidence, Gpu, GpuAccess, Grade, ImageFacts, Verdict, evidence_path, load
+from gpu_casebook.evidence import Evidence, Gpu, GpuAccess, ImageFacts, Verdict, evidence_path, load
+from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.pipeline import run_case

@@ -12,7 +12,8 @@ from gpu_casebook.corpus.work import REASON_LIMIT, run_job
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
-from gpu_casebook.evidence import Evidence, GpuAccess, Grade, Variant, Verdict, load
+from gpu_casebook.evidence import Evidence, GpuAccess, Variant, Verdict, load
+from gpu_casebook.kinds import Grade
 from gpu_casebook.trial import TrialResult
 from tests.conftest import Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine

@@ -13,7 +13,6 @@ from gpu_casebook.evidence import (
     Evidence,
     Gpu,
     GpuAccess,
-    Grade,
     ImageFacts,
     Trial,
     UpstreamFacts,
@@ -21,6 +20,7 @@ from gpu_casebook.evidence import (
 )
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import judge, lines, observe
+from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.trial import TrialResult
 

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from gpu_casebook.author.draft import without_header
 from gpu_casebook.errors import Problem, Severity
-from gpu_casebook.evidence import Grade, Variant
+from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest
 from gpu_casebook.redact import redact
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
-from gpu_casebook.manifest.model import Failure
+from gpu_casebook.kinds import Failure
 from gpu_casebook.trial import PYTHON
 
 MARK = "TODO(case)"

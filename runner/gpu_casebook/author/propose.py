@@ -12,8 +12,8 @@ from gpu_casebook.evidence import Observation
 from gpu_casebook.judging import infra
 from gpu_casebook.judging.description import ending, telling_line
 from gpu_casebook.judging.expectation import observe
+from gpu_casebook.kinds import Failure
 from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.model import Failure
 from gpu_casebook.reading import stacks
 from gpu_casebook.text import one_line, without_escapes
 from gpu_casebook.trial import TrialResult

@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_casebook.document import Document
-from gpu_casebook.evidence import Grade, Rate, Variant, Verdict
+from gpu_casebook.evidence import Rate, Variant, Verdict
+from gpu_casebook.kinds import Grade
 
 
 class Job(Document):

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from gpu_casebook.corpus.model import End, Finished, Job
 from gpu_casebook.corpus.work import REASON_LIMIT
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
-from gpu_casebook.evidence import Grade, Variant
+from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.case import Case, discover, find, known_images
-from gpu_casebook.manifest.model import EnvironmentSpec, Failure
+from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import content_key
 from gpu_casebook.revision import git
 from gpu_casebook.run.plan import recipe

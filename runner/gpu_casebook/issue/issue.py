@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Attestation, Evidence, Grade, Outcome, Rate, Trial, Variant, Verdict
+from gpu_casebook.evidence import Attestation, Evidence, Outcome, Rate, Trial, Variant, Verdict
 from gpu_casebook.issue.collected import environment_block, gpu_lines, operating_system
+from gpu_casebook.kinds import Grade
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.records.bisection import Bisection
 from gpu_casebook.records.watched import Sighting, State

@@ -29,7 +29,7 @@ from pydantic import (
 )
 from pydantic.json_schema import GenerateJsonSchema
 
-from gpu_casebook.evidence import Grade
+from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.probe_registry import PROBES, all_probes
@@ -62,19 +62,6 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 
 TRIALS = 3
 """Of each variant, where a manifest does not say."""
-
-
-class Failure(StrEnum):
-    COMPILE_ERROR = "compile-error"
-    ILLEGAL_ACCESS = "illegal-access"
-    WRONG_NUMBERS = "wrong-numbers"
-    NON_FINITE = "non-finite"
-    HANG = "hang"
-    RACE = "race"
-    LEAK = "leak"
-    LAUNCH_ERROR = "launch-error"
-    CRASH = "crash"
-    EXCEPTION = "exception"
 
 
 class Provenance(StrEnum):

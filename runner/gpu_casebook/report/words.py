@@ -1,6 +1,7 @@
 """Facts of the evidence as a person reads them. Pure."""
 
-from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Grade, Rate, Verdict, slug
+from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Verdict, slug
+from gpu_casebook.kinds import Grade
 from gpu_casebook.words import size, utc
 
 SIMULATED = (

@@ -8,7 +8,8 @@ from typing import Any
 
 from gpu_casebook.corpus.model import End
 from gpu_casebook.corpus.report.model import JobChange, Line, RunSummary, Shift, Standing, Tally
-from gpu_casebook.evidence import Grade, Variant
+from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Grade
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template
 from gpu_casebook.report.words import page_name, share
 from gpu_casebook.words import seconds

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from gpu_casebook.corpus.model import End, Lost
 from gpu_casebook.document import Document
-from gpu_casebook.evidence import Grade, Rate, Variant, Verdict
+from gpu_casebook.evidence import Rate, Variant, Verdict
+from gpu_casebook.kinds import Grade
 
 
 class Standing(StrEnum):

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_casebook import probe_registry
-from gpu_casebook.evidence import Grade, Outcome, ProbeRecord, Trial, UnknownRecord, Variant
-from gpu_casebook.manifest.model import Failure, Manifest
+from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord, Variant
+from gpu_casebook.kinds import Failure, Grade
+from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.trial import Limits
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Observation, Outcome, ProbeRecord, Trial, Variant
 from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.expectation import observe
-from gpu_casebook.manifest.model import Failure
+from gpu_casebook.kinds import Failure
 from gpu_casebook.reading import cuda_errors, tracebacks
 from gpu_casebook.run.probes import Words, ran_kernels
 from gpu_casebook.text import without_escapes

@@ -12,7 +12,7 @@ from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import ProbeRecord, SanitizerReport, Trial, Variant
 from gpu_casebook.guest import locate
 from gpu_casebook.judging.sanitized import report
-from gpu_casebook.manifest.model import Failure
+from gpu_casebook.kinds import Failure
 from gpu_casebook.reading import sanitizer
 from gpu_casebook.reading.findings import Finding, Kind, Tool, sentence, telling
 from gpu_casebook.run.probes import Words, ran_kernels
