@@ -30,7 +30,7 @@ def test_duration(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "90", "1w", "s", "1 h", "1h, 2m", "1.5.2s"])
 def test_no_duration(text: str) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a duration"):
         words.duration(text)
 
 

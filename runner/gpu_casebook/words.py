@@ -11,7 +11,7 @@ _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 def duration(text: str) -> float:
     """Return the seconds of a `DURATION`. Raises ValueError for any other text."""
     if not re.fullmatch(DURATION, text):
-        raise ValueError(f"{text!r} is no duration")
+        raise ValueError(f"{text!r} is not a duration")
     return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|d|h|m|s)", text))
 
 

@@ -228,7 +228,7 @@ class TestRefused:
             ((*ASKED, *ENDS, "--environment", "interpretr"), 2, "did you mean interpreter?"),
             ((*ASKED, *ENDS, "--environment", "current"), 6, "no environment of tiny can run here: current: 1 GPU"),
             ((*ASKED, *ENDS, "--variant", "broken"), 2, "--variant broken: write repro or fixed"),
-            ((*ASKED, *ENDS, "--expect-message", "(x"), 2, "--expect-message (x: is no regular expression"),
+            ((*ASKED, *ENDS, "--expect-message", "(x"), 2, "--expect-message (x: is not a regular expression"),
             ((*ASKED, *ENDS, "--with", "six"), 2, "--with six: 'six' is not pinned"),
             ((*ASKED, *ENDS, "--with", "numpy==1.25.0"), 2, "--with numpy==1.25.0: name another package"),
             ((*ASKED, *ENDS, "--with", "six==1.0"), 2, "--with six==1.0: name another package that the case pins"),

@@ -34,5 +34,5 @@ def test_nan_satisfies_nothing(text: str) -> None:
     "text", ["", "1e-5", "< ", "< 1e-5,", "=< 1", "< nan", "> inf", "< 1e999", "< 1 2", "~ 3", "<> 1"]
 )
 def test_what_can_not_be_read_says_what_to_write(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no bound; write comparisons such as '< 1e-5' or '>= 0\.1, < 0\.5'"):
+    with pytest.raises(ValueError, match=r"is not a bound; write comparisons such as '< 1e-5' or '>= 0\.1, < 0\.5'"):
         Bound.parse(text)

@@ -184,10 +184,10 @@ WRONG = [
         "issue: ftp://x.org/1",
         "8: upstream.issue: 'ftp://x.org/1' is no",
     ),
-    ("timeout: 2m", "timeout: 2 minutes", "28: timeout: '2 minutes' is no duration; write '120s', '2m', '1h30m' or"),
+    ("timeout: 2m", "timeout: 2 minutes", "28: timeout: '2 minutes' is not a duration; write '120s', '2m', '1h30m' or"),
     ("timeout: 2m", "timeout: 0", "28: timeout: value should be greater than 0, not 0"),
     ("timeout: 2m", "timeout: 25h", "28: timeout: value should be less than or equal to 86400"),
-    ("timeout: 2m", "memory: lots", "28: memory: 'lots' is no amount of memory; write '16GiB', '512MiB' or"),
+    ("timeout: 2m", "memory: lots", "28: memory: 'lots' is not an amount of memory; write '16GiB', '512MiB' or"),
     ("timeout: 2m", "memory: 16", "28: memory: value should be greater than or equal to 1048576, not 16"),
     ("timeout: 2m", "trials: 1.5", "28: trials: value should be a valid integer, not 1.5"),
     ("timeout: 2m", "trials: 0", "28: trials: value should be greater than or equal to 1, not 0"),
@@ -204,20 +204,20 @@ WRONG = [
     (
         "grade: simulated",
         "variables: {A-B: x}",
-        "19: environments.interpreter.variables.A-B: 'A-B' is no name of an environment",
+        "19: environments.interpreter.variables.A-B: 'A-B' is not a name of an environment",
     ),
     # versions and requirements
     (
         '">=7.0,<10.0"',
         '"7.0+"',
-        "15: environments.current.compute_capability: '7.0+' is no range of versions; write one",
+        "15: environments.current.compute_capability: '7.0+' is not a range of versions; write one",
     ),
     (
         '">=7.0,<10.0"',
         '""',
         "15: environments.current.compute_capability: an empty range says nothing; leave the key out",
     ),
-    ('compute_capability: ">=7.0,<10.0"', "driver: new", "15: environments.current.driver: 'new' is no range of"),
+    ('compute_capability: ">=7.0,<10.0"', "driver: new", "15: environments.current.driver: 'new' is not a range of"),
     ("==2.2.6", "", "13: environments.current.requirements[0]: 'numpy' is not pinned; write numpy==VERSION"),
     ("==2.2.6", ">=2", "13: environments.current.requirements[0]: 'numpy>=2' is not pinned"),
     ("==2.2.6", "==2.*", "13: environments.current.requirements[0]: 'numpy==2.*' is not pinned"),
@@ -226,7 +226,11 @@ WRONG = [
         " @ https://x.org/a.whl",
         "13: environments.current.requirements[0]: 'numpy @ https://x.org/a.whl' is not",
     ),
-    ("numpy==2.2.6", "num py", "13: environments.current.requirements[0]: 'num py' is no requirement; write one such"),
+    (
+        "numpy==2.2.6",
+        "num py",
+        "13: environments.current.requirements[0]: 'num py' is not a requirement; write one such",
+    ),
     ("numpy==2.2.6", "a==1, A==2", "13: environments.current.requirements[1]: a is required twice; keep one"),
     ("[numpy==2.2.6]", "['a==1; python_version>\"3\"']", "13: environments.current.requirements[0]: 'a==1; python_v"),
     ("gpus: 1", "gpus: 0", "15: environments.current.compute_capability: asks for a GPU, but gpus is 0; set gpus: 1"),
@@ -244,7 +248,7 @@ WRONG = [
     (
         "grade: simulated",
         "python: '3.7'",
-        "19: environments.interpreter.python: '3.7' is no minor version of Python; write one such",
+        "19: environments.interpreter.python: '3.7' is not a minor version of Python; write one such",
     ),
     (
         "grade: simulated",
@@ -282,15 +286,31 @@ WRONG = [
     ),
     ("timeout: 2m", "<<: {trials: 1}", "28: <<: YAML reads << as a merge key"),
     # expectations
-    ('"> 1e-2"', "big", "24: repro.expect.figures.rel_err: 'big' is no bound; write comparisons such as '< 1e-5' or"),
+    (
+        '"> 1e-2"',
+        "big",
+        "24: repro.expect.figures.rel_err: 'big' is not a bound; write comparisons such as '< 1e-5' or",
+    ),
     (
         '"> 1e-2"',
         "0.5",
-        "24: repro.expect.figures.rel_err: 0.5 is no bound; write comparisons such as '< 1e-5', in quotes",
+        "24: repro.expect.figures.rel_err: 0.5 is not a bound; write comparisons such as '< 1e-5', in quotes",
     ),
-    ('{rel_err: "> 1e-2"}', "{rel err: '> 1'}", "24: repro.expect.figures.rel err: 'rel err' is no name of a figure"),
-    ('figures: {rel_err: "> 1e-2"}', "message: '(a'", "24: repro.expect.message: is no regular expression: missing ),"),
-    ('figures: {rel_err: "> 1e-2"}', "message: '[[a]'", "24: repro.expect.message: is no regular expression: Possible"),
+    (
+        '{rel_err: "> 1e-2"}',
+        "{rel err: '> 1'}",
+        "24: repro.expect.figures.rel err: 'rel err' is not a name of a figure",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "message: '(a'",
+        "24: repro.expect.message: is not a regular expression: missing ),",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "message: '[[a]'",
+        "24: repro.expect.message: is not a regular expression: Possible",
+    ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "signal: SIGBAD",
@@ -304,24 +324,28 @@ WRONG = [
     (
         'figures: {rel_err: "> 1e-2"}',
         "exit_status: 300",
-        "24: repro.expect.exit_status: 300 is no exit status; it is 0 to",
+        "24: repro.expect.exit_status: 300 is not an exit status; it is 0 to",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "cuda_error: '700'",
-        "24: repro.expect.cuda_error: '700' is no CUDA error; write its",
+        "24: repro.expect.cuda_error: '700' is not a CUDA error; write its",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "cuda_error: cudaErrorIllegalAdress",
-        "24: repro.expect.cuda_error: cudaErrorIllegalAdress is no error of CUDA; did you mean cudaErrorIllegalA",
+        "24: repro.expect.cuda_error: cudaErrorIllegalAdress is not an error of CUDA; did you mean cudaErrorIllegalA",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "cuda_error: CUBLAS_STATUS_SUCCESS",
-        "24: repro.expect.cuda_error: CUBLAS_STATUS_SUCCESS is no error of CUDA",
+        "24: repro.expect.cuda_error: CUBLAS_STATUS_SUCCESS is not an error of CUDA",
     ),
-    ('figures: {rel_err: "> 1e-2"}', "exception: 'A: b'", "24: repro.expect.exception: 'A: b' is no exception type"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "exception: 'A: b'",
+        "24: repro.expect.exception: 'A: b' is not an exception type",
+    ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "{signal: SIGABRT, exit_status: 3}",
@@ -365,19 +389,23 @@ WRONG = [
     (
         'figures: {rel_err: "> 1e-2"}',
         "{signal: SIGABRT, rate: 0.3}",
-        "24: repro.expect.rate: 0.3 is no least rate; write",
+        "24: repro.expect.rate: 0.3 is not a least rate; write",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "{signal: SIGABRT, rate: '>= 1.5'}",
-        "24: repro.expect.rate: '>= 1.5' is no least",
+        "24: repro.expect.rate: '>= 1.5' is not a least",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
         "{signal: SIGABRT, rate: '>= 0'}",
-        "24: repro.expect.rate: '>= 0' is no least rate",
+        "24: repro.expect.rate: '>= 0' is not a least rate",
     ),
-    ('figures: {rel_err: "> 1e-2"}', "{signal: SIGABRT, rate: '< 0.5'}", "24: repro.expect.rate: '< 0.5' is no least"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{signal: SIGABRT, rate: '< 0.5'}",
+        "24: repro.expect.rate: '< 0.5' is not a least",
+    ),
     ('figures: {rel_err: "> 1e-2"}', "rate: '>= 0.9'", "23: repro.expect: names no failure"),
     (
         'figures: {rel_err: "> 1e-2"}',
@@ -397,7 +425,7 @@ WRONG = [
     (
         'figures: {rel_err: "> 1e-2"}',
         "growth: {series: 'a[3]', per_step: '> 1'}",
-        "24: repro.expect.growth.series: 'a[3]' is no name of a series; write device_bytes where the script prints",
+        "24: repro.expect.growth.series: 'a[3]' is not a name of a series; write device_bytes where the script prints",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
@@ -412,7 +440,7 @@ WRONG = [
     (
         'figures: {rel_err: "> 1e-2"}',
         "growth: {series: a, per_step: 1MB}",
-        "24: repro.expect.growth.per_step: '1MB' is no bound; write",
+        "24: repro.expect.growth.per_step: '1MB' is not a bound; write",
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
@@ -420,7 +448,7 @@ WRONG = [
         "24: repro.expect.growth.warmup: unknown key; did you mean warm_up?",
     ),
     ('figures: {rel_err: "> 1e-2"}', "differs: out", "24: repro.expect.differs: must be a list"),
-    ('figures: {rel_err: "> 1e-2"}', "differs: [a b]", "24: repro.expect.differs[0]: 'a b' is no name of a figure"),
+    ('figures: {rel_err: "> 1e-2"}', "differs: [a b]", "24: repro.expect.differs[0]: 'a b' is not a name of a figure"),
     (
         'figures: {rel_err: "> 1e-2"}',
         "differs: [out]",
@@ -599,7 +627,7 @@ def test_a_problem_quotes_only_so_much(checkout: Checkout, change: Change) -> No
 
 def test_a_regex_that_no_machine_can_read(checkout: Checkout, change: Change) -> None:
     found = problems(checkout, change('figures: {rel_err: "> 1e-2"}', f"message: '{'(' * 9000}{')' * 9000}'"))
-    assert [each.split(": ")[:3] for each in found] == [["24", "repro.expect.message", "is no regular expression"]]
+    assert [each.split(": ")[:3] for each in found] == [["24", "repro.expect.message", "is not a regular expression"]]
 
 
 def test_an_expectation_can_be_made_of_bounds_already_read() -> None:

@@ -106,7 +106,7 @@ class TestWordings:
 
     @pytest.mark.parametrize("option", ["expect_message", "good_message"])
     def test_a_message_that_is_no_regular_expression_is_one_line(self, worded: Case, option: str) -> None:
-        line = f"--{option.replace('_', '-')} (x: is no regular expression"
+        line = f"--{option.replace('_', '-')} (x: is not a regular expression"
         with pytest.raises(UsageError, match=re.escape(line)):
             signature(worded, "interpreter", Variant.REPRO, **{option: "(x"})
 

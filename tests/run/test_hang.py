@@ -141,8 +141,8 @@ def problem(checkout: Checkout, manifest: str) -> list[str]:
     [
         (REPRO, "hang: {after: 20s}", "24: repro.expect.hang.stack: key is missing"),
         (REPRO, "hang: {stack: f}", "24: repro.expect.hang.after: key is missing"),
-        (REPRO, "hang: {after: soon, stack: f}", "24: repro.expect.hang.after: 'soon' is no duration"),
-        (REPRO, "hang: {after: 20s, stack: '('}", "24: repro.expect.hang.stack: is no regular expression"),
+        (REPRO, "hang: {after: soon, stack: f}", "24: repro.expect.hang.after: 'soon' is not a duration"),
+        (REPRO, "hang: {after: 20s, stack: '('}", "24: repro.expect.hang.stack: is not a regular expression"),
         (REPRO, "hang: {after: 20s, stack: 'f|'}", "24: repro.expect.hang.stack: matches every stack"),
         (REPRO, "hang: {afer: 20s, after: 20s, stack: f}", "24: repro.expect.hang.afer: unknown key; did you mean"),
         (REPRO, "{hang: {after: 20s, stack: f}, exit_status: 1}", "24: repro.expect.exit_status: is a way to end, and"),

@@ -107,7 +107,7 @@ def _wrong_link(link: str, leads: Callable[[str], bool]) -> str | None:
         parts = urlsplit(link)
         host = (parts.hostname or "").removeprefix("www.")
     except ValueError:
-        return "is no link"
+        return "is not a link"
     if parts.username:
         return "has a user name or password in it; take it out"
     if parts.scheme == "http":

@@ -184,7 +184,7 @@ class _Guess:
         try:
             parsed = Requirement(requirement)
         except InvalidRequirement:
-            self.blanks.append(f"{requirement!r} in the script's header is no requirement; write NAME==VERSION")
+            self.blanks.append(f"{requirement!r} in the script's header is not a requirement; write NAME==VERSION")
             return
         name = canonicalize_name(parsed.name)
         if name in self._given:

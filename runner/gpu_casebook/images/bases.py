@@ -63,7 +63,7 @@ def read_pin(images: Path) -> Pin:
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: no usable [debian] with image, digest and suite: {error}") from error
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", pin.digest):
-        raise UsageError(f"{path}: {pin.digest!r} is no digest; write sha256: and 64 hexadecimal digits")
+        raise UsageError(f"{path}: {pin.digest!r} is not a digest; write sha256: and 64 hexadecimal digits")
     return pin
 
 
@@ -156,7 +156,7 @@ def refresh(images: Path, note: Note) -> Pin:
     old = read_pin(images)
     digest = _ask_registry(old.image, _REGISTRY_PATIENCE_S)
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
-        raise EngineError(f"the registry's answer for {old.image} is no digest: {digest!r}")
+        raise EngineError(f"the registry's answer for {old.image} is not a digest: {digest!r}")
     path = images / "bases.toml"
     path.write_text(path.read_text(encoding="utf-8").replace(old.digest, digest), encoding="utf-8")
     note(f"{old.image} is still {digest}" if digest == old.digest else f"{old.image}: {old.digest} -> {digest}")

@@ -35,7 +35,7 @@ class Bound(NamedTuple):
         for piece in text.split(","):
             match = _PART.fullmatch(piece)
             if match is None or not math.isfinite(float(match[2])):
-                raise ValueError(f"{text!r} is no bound; write comparisons such as '< 1e-5' or '>= 0.1, < 0.5'")
+                raise ValueError(f"{text!r} is not a bound; write comparisons such as '< 1e-5' or '>= 0.1, < 0.5'")
             parts.append((match[1], float(match[2])))
         return cls(text, tuple(parts))
 

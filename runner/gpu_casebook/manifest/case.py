@@ -33,7 +33,7 @@ from gpu_casebook.manifest.rules import breaches
 MANIFEST = "case.yaml"
 SCHEMA = "cases/case.schema.json"
 MAX_WORDING = 400
-"""Characters: a problem may quote what stands in the manifest, and that may be of any length."""
+"""Characters of one problem's text, which may quote a value of any length."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Case:
         return self.manifest.repro if variant is Variant.REPRO else self.manifest.fixed
 
     def environment(self, name: str) -> EnvironmentSpec:
-        """Raises UsageError with the nearest names where there is no such environment."""
+        """Return the environment. Raises UsageError with the nearest names if there is none."""
         try:
             return self.manifest.environments[name]
         except KeyError:
@@ -62,27 +62,24 @@ class Case:
             raise UsageError(f"case {self.id} has no environment {name!r}{_nearest(name, there)}") from None
 
     def expectation(self, environment: str, variant: Variant) -> Expectation:
-        """The variant's expectation with what this environment overrides."""
+        """Return the variant's expectation with the environment's overrides."""
         spec = self.environment(environment)
         override = spec.expect.repro if variant is Variant.REPRO else spec.expect.fixed
         base = self.variant(variant).expect
         return base if override is None else base.overridden_by(override)
 
     def requirements(self, environment: str, variant: Variant) -> list[str]:
-        """The environment's requirements and the variant's own."""
+        """Return the environment's requirements and the variant's own."""
         return [*self.environment(environment).requirements, *self.variant(variant).requirements]
 
     def lock_path(self, environment: str, variant: Variant) -> Path:
-        """locks/<environment>.txt, or locks/<environment>.<variant>.txt where a variant has requirements of its own."""
+        """Return locks/<environment>.txt, or <environment>.<variant>.txt if a variant has requirements of its own."""
         self.environment(environment)
         own = any(self.variant(each).requirements for each in Variant)
-        return self.directory / "locks" / f"{environment}.{variant.value}.txt" if own else self._shared(environment)
-
-    def _shared(self, environment: str) -> Path:
-        return self.directory / "locks" / f"{environment}.txt"
+        return self.directory / "locks" / (f"{environment}.{variant.value}.txt" if own else f"{environment}.txt")
 
     def payload(self) -> dict[str, bytes]:
-        """What a trial gets to see of the case: everything but the manifest, the locks and the README."""
+        """Return the files that a trial gets: everything but the manifest, the locks and the README."""
         found = (path for path in sorted(self.directory.rglob("*")) if path.is_file())
         inside = {path.relative_to(self.directory): path for path in found}
         return {
@@ -92,26 +89,26 @@ class Case:
         }
 
     def digest(self) -> str:
-        """sha256 over the manifest and all that a trial gets to see."""
+        """Return a sha256 over the manifest and all files that a trial gets."""
         total = hashlib.sha256((self.directory / MANIFEST).read_bytes())
         for name, content in self.payload().items():
             total.update(f"\0{name}\0{len(content)}\0".encode() + content)
         return total.hexdigest()
 
     def fix_diff(self) -> str:
-        """Unified diff from repro.py to fixed.py."""
+        """Return the unified diff from repro.py to fixed.py."""
         before, after = (self.script(variant) for variant in Variant)
         texts = [path.read_text(encoding="utf-8").splitlines(keepends=True) for path in (before, after)]
         return "".join(difflib.unified_diff(texts[0], texts[1], before.name, after.name))
 
 
 def known_images(root: Path) -> list[str]:
-    """Names of the images of the checkout at `root`."""
+    """Return the names of the images of the checkout at `root`."""
     return sorted(path.parent.name for path in (root / "images").glob("*/Dockerfile"))
 
 
 def discover(root: Path) -> list[str]:
-    """Ids of all cases of the checkout at `root`, sorted."""
+    """Return the ids of all cases of the checkout at `root`, sorted."""
     return sorted(path.parent.name for path in (root / "cases").glob(f"*/{MANIFEST}"))
 
 
@@ -121,7 +118,7 @@ def find(root: Path, id: str, images: Collection[str]) -> Case:  # noqa: A002
 
 
 def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
-    """Raises UsageError with the nearest names where there is no such case."""
+    """Return the path of a case's manifest. Raises UsageError with the nearest names if there is no such case."""
     path = root / "cases" / id / MANIFEST
     if path.parent.parent != root / "cases" or id == ".." or not path.is_file():
         raise UsageError(f"no case {id!r}{_nearest(id, discover(root))}")
@@ -129,7 +126,7 @@ def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
 
 
 def schema_text() -> str:
-    """What cases/case.schema.json holds when it is up to date."""
+    """Return what cases/case.schema.json should hold."""
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
@@ -158,7 +155,7 @@ def load(path: Path, images: Collection[str], root: Path | None = None) -> Case:
 
 
 def dotted(location: Location) -> str:
-    """A location as people write it: environments.current.requirements[2]."""
+    """Return a location as people write it: environments.current.requirements[2]."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.removeprefix(".")
 
@@ -186,7 +183,7 @@ def _read(path: Path) -> ManifestText:
 
 
 def _validate(document: ManifestText, images: Collection[str], directory: str) -> tuple[Manifest | None, list[Flaw]]:
-    """The manifest if it is one, and every flaw; where a value has several, the first found."""
+    """Return the manifest, or None if it is invalid, and its flaws: of each value the first found."""
     manifest = None
     flaws = list(document.flaws)
     if document.data is not None or not flaws:
@@ -200,7 +197,7 @@ def _validate(document: ManifestText, images: Collection[str], directory: str) -
 
 
 def _once(known: list[Flaw], found: Iterator[Flaw]) -> list[Flaw]:
-    """Those found at places where nothing was known to be wrong."""
+    """Return the flaws at locations that have none in `known`."""
     taken = {flaw.location for flaw in known if flaw.location}
     return [flaw for flaw in found if flaw.location not in taken]
 
@@ -233,7 +230,7 @@ def _flaw(error: ErrorDetails, document: ManifestText) -> Flaw:
 
 
 def _wording(error: ErrorDetails, location: Location, spot: Spot | None) -> str:  # noqa: PLR0911
-    """What is wrong, and what to do, in words that need no knowledge of pydantic."""
+    """Return what is wrong and what to do, in words that need no knowledge of pydantic."""
     given, context = error["input"], error.get("ctx", {})
     match error["type"]:
         case "missing":
@@ -271,7 +268,7 @@ def _kind(value: Any) -> str:
 
 
 def _keys(location: Location) -> list[str]:
-    """The keys that the manifest knows at a place."""
+    """Return the keys that the manifest may have at `location`."""
     kind: Any = Manifest
     for part in location:
         kind = kind.model_fields[part].annotation if _is_model(kind) else get_args(kind)[-1]

@@ -171,7 +171,7 @@ class _Reader:
         key: str = event.value
         before = len(self.document.flaws)
         if not isinstance(self._scalar(event, (*location, key)), str) and len(self.document.flaws) == before:
-            self._flaw(event, (*location, key), f"key {key!r} is no text to YAML; put it in quotes")
+            self._flaw(event, (*location, key), f"key {key!r} is not text to YAML; put it in quotes")
         return key
 
     def _scalar(self, event: Any, location: Location) -> Any:

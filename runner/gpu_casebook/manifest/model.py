@@ -1,4 +1,4 @@
-"""What case.yaml may say: the model, and the rules that hold inside one value. Pure.
+"""The model of case.yaml, and the rules that hold inside one value. Pure.
 
 Rules that look at several values at once: `manifest.rules`. Validation takes a context: `{"images": names}`.
 """
@@ -49,19 +49,19 @@ PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 
 PATTERN_WORDS = {
     NAME_PATTERN: "must consist of a-z, 0-9 and hyphens, with a letter or digit at both ends",
-    FIGURE_PATTERN: "is no name of a figure; it begins with a letter and goes on with letters, digits and _ . -",
-    VARIABLE_PATTERN: "is no name of an environment variable",
-    EXCEPTION_PATTERN: "is no exception type; write it as the traceback has it, such as torch.OutOfMemoryError",
-    CUDA_ERROR_PATTERN: "is no CUDA error; write its runtime name, such as cudaErrorIllegalAddress, or a "
+    FIGURE_PATTERN: "is not a name of a figure; it begins with a letter and goes on with letters, digits and _ . -",
+    VARIABLE_PATTERN: "is not a name of an environment variable",
+    EXCEPTION_PATTERN: "is not an exception type; write it as the traceback has it, such as torch.OutOfMemoryError",
+    CUDA_ERROR_PATTERN: "is not a CUDA error; write its runtime name, such as cudaErrorIllegalAddress, or a "
     "library's status, such as CUBLAS_STATUS_ALLOC_FAILED or ncclInvalidUsage",
-    PYTHON_PATTERN: "is no minor version of Python; write one such as '3.11'",
+    PYTHON_PATTERN: "is not a minor version of Python; write one such as '3.11'",
 }
 
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 
 TRIALS = 3
-"""Of each variant, where a manifest does not say."""
+"""Trials of each variant unless the manifest says otherwise."""
 
 
 class Provenance(StrEnum):
@@ -73,7 +73,7 @@ def _bound(value: Any) -> Bound:
     if isinstance(value, Bound):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no bound; write comparisons such as '< 1e-5', in quotes")  # noqa: TRY004
+        raise ValueError(f"{value!r} is not a bound; write comparisons such as '< 1e-5', in quotes")  # noqa: TRY004
     return Bound.parse(value)
 
 
@@ -81,7 +81,7 @@ def _seconds(value: Any) -> float:
     if isinstance(value, str) and re.fullmatch(DURATION, value):
         return duration(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is no duration; write '120s', '2m', '1h30m' or a number of seconds")  # noqa: TRY004
+        raise ValueError(f"{value!r} is not a duration; write '120s', '2m', '1h30m' or a number of seconds")  # noqa: TRY004
     return float(value)
 
 
@@ -89,7 +89,7 @@ def _bytes(value: Any) -> int:
     if isinstance(value, str) and _SIZE.fullmatch(value):
         value = int(TypeAdapter(ByteSize).validate_python(value))
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is no amount of memory; write '16GiB', '512MiB' or a number of bytes")  # noqa: TRY004
+        raise ValueError(f"{value!r} is not an amount of memory; write '16GiB', '512MiB' or a number of bytes")  # noqa: TRY004
     return value
 
 
@@ -99,9 +99,9 @@ def _regex(value: str) -> str:
         with warnings.catch_warnings(action="error"):
             re.compile(value)
     except (re.error, Warning, OverflowError) as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     except RecursionError:
-        raise ValueError("is no regular expression: nested too deep") from None
+        raise ValueError("is not a regular expression: nested too deep") from None
     return value
 
 
@@ -119,7 +119,7 @@ def _probe(value: str) -> str:
 
 def _exit_status(value: int) -> int:
     if not 0 <= value <= 255:
-        raise ValueError(f"{value} is no exit status; it is 0 to 255")
+        raise ValueError(f"{value} is not an exit status; it is 0 to 255")
     try:
         name = signals.Signals(value - 128).name
     except ValueError:
@@ -131,7 +131,7 @@ def _specifiers(value: str) -> str:
     try:
         SpecifierSet(value)
     except InvalidSpecifier:
-        raise ValueError(f"{value!r} is no range of versions; write one such as '>=7.0,<10.0'") from None
+        raise ValueError(f"{value!r} is not a range of versions; write one such as '>=7.0,<10.0'") from None
     if not value.strip():
         raise ValueError("an empty range says nothing; leave the key out")
     return value
@@ -139,14 +139,14 @@ def _specifiers(value: str) -> str:
 
 @lru_cache(maxsize=4096)
 def pin(requirement: str) -> str:
-    """A pinned requirement in its one canonical form, such as "torch==2.11.0" or "jax[cuda]==0.5.0".
+    """Return a pinned requirement in its canonical form, such as "torch==2.11.0" or "jax[cuda]==0.5.0".
 
     Raises ValueError, with what to write instead, for anything else.
     """
     try:
         parsed = Requirement(requirement)
     except InvalidRequirement:
-        raise ValueError(f"{requirement!r} is no requirement; write one such as 'torch==2.11.0'") from None
+        raise ValueError(f"{requirement!r} is not a requirement; write one such as 'torch==2.11.0'") from None
     specifiers = list(parsed.specifier)
     if parsed.url or len(specifiers) != 1 or specifiers[0].operator != "==" or specifiers[0].version.endswith(".*"):
         raise ValueError(f"{requirement!r} is not pinned; write {parsed.name}==VERSION")
@@ -178,14 +178,14 @@ def _link(value: str) -> str:
     except ValidationError:
         url = None
     if url is None or url.scheme not in {"http", "https"}:
-        raise ValueError(f"{value!r} is no link; write it with https://")
+        raise ValueError(f"{value!r} is not a link; write it with https://")
     return value
 
 
 def _cuda_error(value: str) -> str:
     if value not in cuda_errors.NAMES and not cuda_errors.is_library_status(value):
         near = get_close_matches(value, cuda_errors.NAMES, n=1)
-        raise ValueError(f"{value} is no error of CUDA" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ValueError(f"{value} is not an error of CUDA" + (f"; did you mean {near[0]}?" if near else ""))
     return value
 
 
@@ -208,14 +208,14 @@ def _least_rate(value: Any) -> Bound:
         return value
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
     if match is None or not 0 < float(match[1]) <= 1:
-        raise ValueError(f"{value!r} is no least rate; write the share of runs, above 0 and up to 1, as '>= 0.3'")
+        raise ValueError(f"{value!r} is not a least rate; write the share of runs, above 0 and up to 1, as '>= 0.3'")
     return Bound.parse(value)
 
 
 def _series_name(value: str) -> str:
     if not re.fullmatch(FIGURE_PATTERN, value):
         raise ValueError(
-            f"{value!r} is no name of a series; write device_bytes where the script prints device_bytes[STEP]=NUMBER"
+            f"{value!r} is not a name of a series; write device_bytes where the script prints device_bytes[STEP]=NUMBER"
         )
     return value
 
@@ -264,14 +264,14 @@ class Growth(Model):
         description="Bound on the growth from one step to the next, in the series' unit: '> 1e6' bytes. It is the "
         "median of the slopes between any two steps (Theil-Sen)."
     )
-    warm_up: Annotated[int, Field(ge=0)] = Field(0, description="So many steps from the first on are left out.")
+    warm_up: Annotated[int, Field(ge=0)] = Field(0, description="How many steps at the beginning are left out.")
     steps: Annotated[int, Field(ge=3)] = Field(
-        10, description="So many steps, or more, must have been printed after warm-up."
+        10, description="The least number of steps that must be printed after warm-up."
     )
 
 
 class SanitizerFinding(Model):
-    """What one tool of compute-sanitizer finds in repro, and no longer in fixed. What is not named is not looked at."""
+    """What one tool of compute-sanitizer finds in repro and not in fixed. What is not named does not matter."""
 
     tool: Annotated[Tool, Field(strict=False)] = Field(
         Tool.MEMCHECK, description="memcheck, racecheck, initcheck or synccheck."
@@ -285,13 +285,13 @@ class SanitizerFinding(Model):
 
 
 class Hang(Model):
-    """A trial that does not end. Its processes still run and nothing of them gets on, and one stands where it should.
+    """A trial that does not end: its processes run, none of them makes progress, and one is where `stack` says.
 
-    What counts as getting on: `gpu_casebook.engines.watching`.
+    What counts as progress: `gpu_casebook.engines.watching`.
     """
 
     after: Seconds = Field(
-        description="Seconds after its start from which on the script must not get on any more: '20s'."
+        description="Seconds after its start from which on the script must make no more progress: '20s'."
     )
     stack: Regex = Field(
         description="Regular expression (Python's), searched in the stacks of each process; one at least must match. "
@@ -300,7 +300,7 @@ class Hang(Model):
 
 
 class Expectation(Model):
-    """Everything that must hold of a trial; what is not named is not looked at.
+    """Everything that must hold of a trial. What is not named does not matter.
 
     `exit_status` is implied where neither it, a signal nor a hang is named: 0, unless a failure (exception, signal,
     cuda_error) is declared. `message` is a regular expression, searched in the exception's text where an exception
@@ -331,7 +331,7 @@ class Expectation(Model):
     )
     hang: Hang | None = Field(
         None,
-        description="For repro: the script does not end, and stands where it should: "
+        description="For repro: the script does not end, and is where `stack` says: "
         "{after: 20s, stack: _engine_run_backward}. The trial is ended as soon as that is clear.",
     )
     figures: Annotated[dict[FigureName, BoundField], BeforeValidator(_none_is_empty)] = Field(
@@ -364,15 +364,15 @@ class Expectation(Model):
 
     @property
     def must_fail(self) -> bool:
-        """Whether it names a way to fail, so that a trial which ends with status 0 is not as expected."""
+        """Whether it names a way to fail: then a trial that ends with status 0 is not as expected."""
         return bool(self.exception or self.signal or self.cuda_error or self.hang or self.exit_status)
 
     def figures_unlike(self, other: "Expectation") -> dict[str, Bound]:
-        """The figures that tell this from `other`, with their bounds."""
+        """Return the figures whose bounds differ from those of `other`, with their bounds."""
         return {name: bound for name, bound in self.figures.items() if other.figures.get(name) != bound}
 
     def overridden_by(self, other: "Expectation") -> "Expectation":
-        """A copy with every key that `other` writes out; a key written as null is dropped."""
+        """Return a copy with every key that `other` sets; a key set to null is dropped."""
         return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})
 
 
@@ -398,8 +398,7 @@ class EnvironmentSpec(Model):
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
     share_gpu: bool = Field(
         default=False,
-        description="Trials need little of a GPU and no time of it is measured, so that other cases which say this too "
-        "may have the same GPU meanwhile.",
+        description="Trials need little of a GPU and do not measure its time: cases that say so may share one.",
     )
     compute_capability: Versions | None = Field(
         None, description="Range of compute capabilities the case can run on, such as '>=7.0,<10.0'."
@@ -460,8 +459,8 @@ class Manifest(Model):
     )
     alpha: Annotated[float, Field(ge=0.01, le=0.2)] = Field(
         0.01,
-        description="Where a rate is measured: the risk of taking a fix that fixes nothing for one that holds. Below "
-        "0.01 the 95 % interval that the number of runs rests on would not do.",
+        description="Where a rate is measured: the risk of accepting a fix that fixes nothing. It is at least 0.01, "
+        "because the number of runs rests on a 95 % interval.",
     )
     clean_trials: Annotated[int, Field(ge=1, le=10_000)] = Field(
         200, description="Where a rate is measured: the most trials of fixed that may follow from it."
@@ -475,7 +474,7 @@ class Manifest(Model):
 
 
 class _SchemaWriter(GenerateJsonSchema):
-    """Leaves out titles, which are but the names of the keys again."""
+    """Leaves out titles, which only repeat the names of the keys."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
@@ -489,7 +488,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _refuse_other_keys(schema: Any) -> None:
-    """Pydantic writes what the keys of a mapping look like, but not that there are no others."""
+    """Forbid keys that match no pattern: pydantic writes the pattern of a mapping's keys and still allows others."""
     if isinstance(schema, dict):
         if "patternProperties" in schema:
             schema.setdefault("additionalProperties", False)

@@ -1,4 +1,4 @@
-"""Rules that look at several values of a manifest at once. Pure, and careful: they judge whatever did parse."""
+"""Rules about several values of a manifest at once. Pure. They work on plain data and skip what did not parse."""
 
 import math
 import re
@@ -29,15 +29,15 @@ class Breach(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """An expectation as it stands in the manifest."""
+    """An expectation and where in the manifest it is written."""
 
     location: Location
     expectation: Expectation
 
 
 def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
-    """Every breach of a rule in the plain data of a manifest that lies in a directory of that name."""
-    # What lies in a variant is judged in each environment, and said once.
+    """Yield every breach of a rule in the plain data of a manifest. `directory` is the name of the case's directory."""
+    # A mistake in a variant is found again in each environment, and reported once.
     yield from dict.fromkeys(_breaches(data, directory) if isinstance(data, Mapping) else ())
 
 
@@ -113,7 +113,7 @@ def _contradiction(location: Location, expectation: Expectation) -> Iterator[Bre
         for key in _ENDINGS:
             if getattr(expectation, key) is not None:
                 yield Breach((*location, key), "is a way to end, and a script that hangs does not; leave one out")
-        if not _telling(expectation.hang.stack):
+        if not _discriminates(expectation.hang.stack):
             yield Breach((*location, "hang", "stack"), "matches every stack; name the function that it hangs in")
     for name in expectation.figures:
         if name in [*expectation.differs, *expectation.same]:
@@ -134,13 +134,13 @@ def _too_few_trials(data: Mapping[str, Any], repro: _Written | None) -> Iterator
         if trials < needed:
             # With a dozen expected failures, repro and fixed get about the same number of trials.
             better = math.ceil(12 / rate.parts[0][1])
-            told = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
+            what = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
             own: Location = (*repro.location, "rate")
-            yield Breach(own if _dig(data, *own) else ("repro", "expect", "rate"), told)
+            yield Breach(own if _dig(data, *own) else ("repro", "expect", "rate"), what)
 
 
 def _too_little_time(data: Mapping[str, Any], environment: str, repro: _Written | None) -> Iterator[Breach]:
-    """A hang is told from slowness by looking on for some time."""
+    """Reject a timeout too short to tell a hang from slow progress."""
     if repro is None or repro.expectation.hang is None:
         return
     with suppress(ValidationError):
@@ -148,10 +148,10 @@ def _too_little_time(data: Mapping[str, Any], environment: str, repro: _Written 
         gpus = bool(_dig(data, "environments", environment, "gpus"))
         watch = Watch.from_second(repro.expectation.hang.after, gpus=gpus)
         if timeout_s < watch.settled_s:
-            told = f"is clear after {watch.settled_s:g} s at the earliest, and the timeout is {timeout_s:g} s"
+            what = f"is clear after {watch.settled_s:g} s at the earliest, and the timeout is {timeout_s:g} s"
             own: Location = (*repro.location, "hang", "after")
             where = own if _dig(data, *own) else ("repro", "expect", "hang", "after")
-            yield Breach(where, f"{told}; raise the timeout")
+            yield Breach(where, f"{what}; raise the timeout")
 
 
 def _fixed_fails(location: Location, expectation: Expectation) -> Iterator[Breach]:
@@ -208,7 +208,7 @@ def _unproven_digests(repro: _Written, fixed: _Written) -> Iterator[Breach]:
 
 
 def _proves(expectation: Expectation) -> bool:
-    return bool(expectation.figures or expectation.growth or expectation.same or _telling(expectation.message))
+    return bool(expectation.figures or expectation.growth or expectation.same or _discriminates(expectation.message))
 
 
 def _names_failure(expectation: Expectation) -> bool:
@@ -218,19 +218,19 @@ def _names_failure(expectation: Expectation) -> bool:
         or expectation.figures
         or expectation.growth
         or expectation.differs
-        or _telling(expectation.message)
+        or _discriminates(expectation.message)
         or expectation.sanitizer
         or expectation.exit_status not in {None, 0, 1}
     )
 
 
-def _telling(message: str | None) -> bool:
-    """Whether there is a message that not every output matches."""
+def _discriminates(message: str | None) -> bool:
+    """Return whether there is a pattern, and not every output matches it."""
     return message is not None and re.search(message, "") is None
 
 
 def _written(data: Mapping[str, Any]) -> Iterator[tuple[Location, Expectation]]:
-    """Every expectation that stands in the manifest and is one."""
+    """Yield every expectation of the manifest that parses, with its location."""
     for variant in Variant:
         places: list[Location] = [("environments", name, "expect", variant.value) for name in _environments(data)]
         for location in ((variant.value, "expect"), *places):
@@ -241,7 +241,7 @@ def _written(data: Mapping[str, Any]) -> Iterator[tuple[Location, Expectation]]:
 def _merged(
     data: Mapping[str, Any], written: Mapping[Location, Expectation], environment: str, variant: Variant
 ) -> _Written | None:
-    """What the variant must do in an environment, and where the manifest says so; None where it does not parse."""
+    """Return what the variant must do in an environment, and where that is written, or None if it does not parse."""
     location: Location = (variant.value, "expect")
     place: Location = ("environments", environment, "expect", variant.value)
     base, override = written.get(location), written.get(place)
@@ -256,7 +256,7 @@ def _environments(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _dig(data: Any, *location: str | int) -> Any:
-    """The value there, or None as soon as something on the way is not what it should be."""
+    """Return the value at `location`, or None if there is none."""
     for part in location:
         if not isinstance(data, Mapping) or part not in data:
             return None
