@@ -130,6 +130,13 @@ def docker_client() -> Iterator[DockerClient]:
     client.close()
 
 
+@pytest.fixture(autouse=True)
+def docker_where_marked(request: pytest.FixtureRequest) -> None:
+    """A test that is marked `docker` skips where no engine answers, even if it starts another process to use it."""
+    if request.node.get_closest_marker("docker"):
+        request.getfixturevalue("docker_client")
+
+
 @pytest.fixture(scope="session")
 def python_image(docker_client: DockerClient) -> str:
     """An image with a Python in it: the cpu image with nothing installed, or the one that CASEBOOK_TEST_IMAGE names."""

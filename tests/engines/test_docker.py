@@ -20,7 +20,7 @@ from gpu_casebook.daemon.client import LABEL, APIError, DockerClient, connect, f
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.docker import engine
 from gpu_casebook.engines.docker.engine import DockerEngine
-from gpu_casebook.engines.docker.options import GpuPart
+from gpu_casebook.engines.docker.options import Part
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
@@ -116,7 +116,7 @@ def test_a_container_that_is_refused_is_the_machines_fault(
     docker_bench: Bench, docker_subject: DockerSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = "/dev/casebook-is-not-there"
-    part = GpuPart(options={"devices": [f"{device}:{device}:rw"]})
+    part = Part(options={"devices": [f"{device}:{device}:rw"]})
     monkeypatch.setattr(DockerEngine, "_gpu_part", lambda *_: part)
     threads = threading.active_count()
     result = docker_bench.run("print(1)")

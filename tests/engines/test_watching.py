@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpu_casebook.engines.output import Kept, Novelty
-from gpu_casebook.engines.watching import SITE, End, Followed, Sample, Seen, follow, marks, moved, parse, stacks_of
+from gpu_casebook.engines.watching import (
+    SITE,
+    End,
+    Followed,
+    ProcessSample,
+    Sample,
+    follow,
+    marks,
+    moved,
+    parse,
+    stacks_of,
+)
 from gpu_casebook.guest import sampler
 from gpu_casebook.guest.watched import __name__ as watched_package
 from gpu_casebook.trial import Watch
@@ -16,11 +27,11 @@ AFTER_S, TIMEOUT_S = 20.0, 60.0
 WATCH = Watch(after_s=AFTER_S, still_s=3.0, interval_s=1.0)
 
 
-def seen(pid: int = 7, *, stack: str = "line 1 in f", cpu_s: float = 1.0, starved_s: float = 0.0) -> Seen:
-    return Seen(pid, 1, ["python", "x.py"], None, "futex", cpu_s, starved_s, {"faulthandler": stack})
+def seen(pid: int = 7, *, stack: str = "line 1 in f", cpu_s: float = 1.0, starved_s: float = 0.0) -> ProcessSample:
+    return ProcessSample(pid, 1, ["python", "x.py"], None, "futex", cpu_s, starved_s, {"faulthandler": stack})
 
 
-def sample(*processes: Seen, at: float = 0.0, printed: tuple[int, ...] = (3, 0)) -> Sample:
+def sample(*processes: ProcessSample, at: float = 0.0, printed: tuple[int, ...] = (3, 0)) -> Sample:
     return Sample(at, processes or (seen(),), printed)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pynvml
 from filelock import FileLock, Timeout
@@ -18,21 +17,11 @@ from packaging.specifiers import SpecifierSet
 from gpu_casebook.devices import aside
 from gpu_casebook.devices.aside import lock_directory
 from gpu_casebook.devices.driver import host_facts
+from gpu_casebook.evidence import Gpu
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.trial import Note
 
 _POLL_S = 0.5
-
-
-class Device(Protocol):
-    """What has to be known of a GPU to say whether it does: both HostGpu and gpu_casebook.evidence.Gpu."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def compute_capability(self) -> str: ...
-    @property
-    def driver(self) -> str | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +45,7 @@ class HostGpu:
 
 
 def gpus() -> list[HostGpu]:
-    """The GPUs of this host in the driver's order; none where there is no driver, or where it does not answer."""
+    """Return this host's GPUs in the driver's order; none where no driver answers."""
     _load_nvml()
     try:
         pynvml.nvmlInit()
@@ -100,8 +89,8 @@ def _gpu(index: int, driver: str) -> HostGpu | None:
         return None
 
 
-def meets(spec: EnvironmentSpec, found: Sequence[Device]) -> str | None:
-    """Why these GPUs do not do for this environment; None if they do."""
+def meets(spec: EnvironmentSpec, found: Sequence[HostGpu] | Sequence[Gpu]) -> str | None:
+    """Return why these GPUs do not do for this environment, or None if they do."""
     if spec.gpus == 0:
         return None
     if not found:
@@ -117,12 +106,12 @@ def meets(spec: EnvironmentSpec, found: Sequence[Device]) -> str | None:
 
 
 def suitable(spec: EnvironmentSpec, found: Sequence[HostGpu]) -> list[int]:
-    """Indices of the GPUs that do for this environment, the one with the most free memory first."""
+    """Return the indices of the GPUs that do for this environment, the one with the most free memory first."""
     fit = [gpu for gpu in found if _unfit(spec, gpu) is None]
     return [gpu.index for gpu in sorted(fit, key=lambda gpu: -gpu.free_bytes)]
 
 
-def _unfit(spec: EnvironmentSpec, gpu: Device) -> str | None:
+def _unfit(spec: EnvironmentSpec, gpu: HostGpu | Gpu) -> str | None:
     if isinstance(gpu, HostGpu) and gpu.aside:
         return gpu.aside
     checks = (
@@ -174,15 +163,15 @@ class _SharedLock:
 @contextmanager
 def _lock(path: Path, what: str, wait: Note, *, shared: bool = False) -> Iterator[None]:
     lock, holder = _SharedLock(path) if shared else FileLock(path, mode=0o666), path.with_suffix(".holder")
-    told = None
+    announced = None
     while True:
         try:
             lock.acquire(timeout=0)
             break
         except Timeout:
             who = _read(holder)
-            if who != told:
-                told = who
+            if who != announced:
+                announced = who
                 wait(f"waiting for {what}: {who or 'another runner'} has it")
             time.sleep(_POLL_S)
     try:

@@ -56,7 +56,7 @@ _WANTING = 0.5
 """Share of a core: so is one that gets, or waits in the run queue for, more than this."""
 
 
-class Seen(NamedTuple):
+class ProcessSample(NamedTuple):
     """One process in a sample. `stacks` by source; `rank` as its variable RANK says."""
 
     pid: int
@@ -77,7 +77,7 @@ class Sample(NamedTuple):
     """What was seen at one moment; `at` in seconds of the machine's own clock."""
 
     at: float
-    processes: Sequence[Seen]
+    processes: Sequence[ProcessSample]
     printed: tuple[int, ...] = ()
 
 
@@ -89,18 +89,18 @@ class End(Enum):
 
 
 def parse(line: str, printed: tuple[int, ...] = ()) -> Sample | None:
-    """What the sampler printed; None if that is no sample, or one of nobody."""
+    """Return what the sampler printed; None if that is no sample, or one of no process."""
     try:
-        told = json.loads(line)
-        processes = [_seen(one) for one in told["processes"]]
-        return Sample(told["at"], processes, printed) if processes else None
+        sample = json.loads(line)
+        processes = [_process(one) for one in sample["processes"]]
+        return Sample(sample["at"], processes, printed) if processes else None
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _seen(one: Mapping[str, Any]) -> Seen:
+def _process(one: Mapping[str, Any]) -> ProcessSample:
     rank = one["rank"]
-    return Seen(
+    return ProcessSample(
         pid=one["pid"],
         parent=one["parent"],
         command=one["command"],
@@ -122,7 +122,7 @@ def moved(before: Sample, after: Sample, *, spins: bool) -> bool:
     return not spins and any(_works(was, now, after.at - before.at) for was, now in pairs)
 
 
-def _works(before: Seen, after: Seen, wall_s: float) -> bool:
+def _works(before: ProcessSample, after: ProcessSample, wall_s: float) -> bool:
     got_s = after.cpu_s - before.cpu_s
     wanted_s = got_s + after.starved_s - before.starved_s
     return got_s > _WORKING * wall_s or wanted_s > _WANTING * wall_s
@@ -215,17 +215,17 @@ def stacks_of(sample: Sample | None) -> list[ProcessStack]:
             text=tidy(source, text),
         )
         for seen in processes
-        for source, text in _told(seen).items()
+        for source, text in _stacks(seen).items()
     ]
 
 
-def _told(seen: Seen) -> Mapping[Any, str]:
+def _stacks(seen: ProcessSample) -> Mapping[Any, str]:
     return seen.stacks or {"kernel": f"no Python in it, or none that answers; waits in {seen.waits_in or 'nothing'}"}
 
 
 @cache
 def py_spy() -> Path | None:
-    """The program that came with the runner's own packages, or one on PATH."""
+    """Return the program that came with the runner's own packages, or one on PATH."""
     beside = Path(sysconfig.get_path("scripts")) / "py-spy"
     if beside.is_file():
         return beside

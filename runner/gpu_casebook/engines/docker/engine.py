@@ -39,8 +39,7 @@ from gpu_casebook.engines.docker import packing
 from gpu_casebook.engines.docker.options import (
     TOOLS,
     TRIAL_USER,
-    GpuPart,
-    WatchedPart,
+    Part,
     container_options,
     gpu_part,
     watched_part,
@@ -195,9 +194,9 @@ class DockerEngine(Engine):
         output.ended.wait(_GRACE_S)
         return _result(_state(container), output, marks, kept=_kept(name, request) if request.keep else None)
 
-    def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> GpuPart:
+    def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> Part:
         if not request.gpus:
-            return GpuPart()
+            return Part()
         access = self.gpu_access()
         if access is None:
             raise MachineError("this Docker engine has no way to a GPU: no NVIDIA container toolkit, CDI or driver")
@@ -205,7 +204,7 @@ class DockerEngine(Engine):
         known = self._image_variables(prepared) | dict(request.variables)
         return gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
 
-    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> WatchedPart | None:
+    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> Part | None:
         if request.watch is None:
             return None
         tools = self._volume(f"{name}-tools", prepared, watching_tools(), keep=request.keep, mode=0o755)

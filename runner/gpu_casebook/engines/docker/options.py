@@ -34,27 +34,17 @@ VARIABLES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuPart:
-    """What a container needs for its GPUs. `variables` are set on top of the image's and the trial's own."""
+class Part:
+    """What a container needs besides, for its GPUs or to be watched."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # set on top of the image's and the trial's own
 
 
-@dataclass(frozen=True, kw_only=True)
-class WatchedPart:
-    """What a container needs to be watched. `variables` are set on top of the image's and the trial's own."""
-
-    mounts: Sequence[Mount] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-
-def container_options(
-    request: TrialRequest, *, payload: str, gpu: GpuPart, watched: WatchedPart | None = None
-) -> dict[str, Any]:
-    """For `containers.create`. `payload` is the volume that holds the trial's files."""
-    more = watched or WatchedPart()
+def container_options(request: TrialRequest, *, payload: str, gpu: Part, watched: Part | None = None) -> dict[str, Any]:
+    """Return the options of `containers.create`. `payload` is the volume that holds the trial's files."""
+    more = watched or Part()
     variables = {**VARIABLES, **request.variables, **gpu.variables, **more.variables}
     return {
         "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
@@ -74,10 +64,10 @@ def _volume(target: str, name: str) -> Mount:
     return Mount(target, name, type="volume", read_only=True, no_copy=True)
 
 
-def watched_part(tools: str, known: Mapping[str, str]) -> WatchedPart:
+def watched_part(tools: str, known: Mapping[str, str]) -> Part:
     """`tools` is the volume that holds what watches, `known` the variables that are set anyway."""
     path = _joined(f"{TOOLS}/site", known.get("PYTHONPATH"))
-    return WatchedPart(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
+    return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
 
 
 def _confinement(limits: Limits) -> dict[str, Any]:
@@ -100,28 +90,28 @@ def _confinement(limits: Limits) -> dict[str, Any]:
 
 def gpu_part(
     access: GpuAccess, gpus: Sequence[int], *, host: HostFacts, minors: Mapping[int, int], known: Mapping[str, str]
-) -> GpuPart:
+) -> Part:
     """`minors` are the numbers of the GPUs' device files by index, `known` the variables that are set anyway."""
     match access.mode:
         case "toolkit":
             wanted = [str(index) for index in gpus]
             request = DeviceRequest(device_ids=wanted, capabilities=[["gpu", "compute", "utility"]])
             variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(wanted), "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-            return GpuPart(options={"device_requests": [request]}, variables=variables)
+            return Part(options={"device_requests": [request]}, variables=variables)
         case "cdi":
             request = DeviceRequest(driver="cdi", device_ids=[f"{CDI_KIND}={index}" for index in gpus])
-            return GpuPart(options={"device_requests": [request]})
+            return Part(options={"device_requests": [request]})
         case _:
             return _passthrough([minors.get(index, index) for index in gpus], host, known)
 
 
-def _passthrough(minors: Sequence[int], host: HostFacts, known: Mapping[str, str]) -> GpuPart:
+def _passthrough(minors: Sequence[int], host: HostFacts, known: Mapping[str, str]) -> Part:
     devices = [f"/dev/nvidia{minor}" for minor in minors] + [name for name in _BESIDES if name in host.devices]
     libraries = dict(host.libraries)
     libraries.setdefault("libcuda.so", libraries["libcuda.so.1"])  # what a compiler links against
     files = {f"{_DRIVER}/lib64/{name}": path for name, path in libraries.items()}
     files |= {f"{_DRIVER}/bin/{name}": path for name, path in host.programs.items()}
-    return GpuPart(
+    return Part(
         options={
             "devices": [f"{name}:{name}:rw" for name in devices],
             "group_add": [str(group) for group in host.groups],
