@@ -1,11 +1,33 @@
-"""Every error that ends a command, each kind with its own exit status.
-
-Verdicts have exit statuses of their own: see `gpu_casebook.evidence.Verdict.exit_status`.
-"""
+"""Every exit status of a command, and every error that ends one."""
 
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
+
+
+class ExitStatus(IntEnum):
+    OTHER_ERROR = 1
+    USAGE = 2
+    MANIFEST = 3
+    ENGINE = 4
+    BUILD = 5
+    MACHINE = 6
+    # of `case`: the verdicts, by their names
+    CONFIRMED = 0
+    NOT_REPRODUCED = 10
+    WRONG_FAILURE = 11
+    FIX_FAILS = 12
+    INCONCLUSIVE = 13
+    SKIPPED = 14
+    # of `corpus`
+    SOME_NOT_CONFIRMED = 20
+    SOME_BROKE = 21
+    # of `bisect`: an end of the range is not what it was said to be
+    WRONG_END = 22
+    # of `watch`: a state changed, so that a nightly job can tell somebody
+    CHANGED = 30
+    # after Ctrl-C, as shells have it
+    INTERRUPTED = 130
 
 
 class Severity(StrEnum):
@@ -33,19 +55,19 @@ class Problem(NamedTuple):
 class CasebookError(Exception):
     """Ends the command with one clear line and `exit_status`; never a traceback."""
 
-    exit_status = 1
+    exit_status: int = ExitStatus.OTHER_ERROR
 
 
 class UsageError(CasebookError):
     """The command names something that is not there: a case, an environment, an engine, an option."""
 
-    exit_status = 2
+    exit_status = ExitStatus.USAGE
 
 
 class ManifestError(CasebookError):
     """A manifest, lock or script header is wrong. Carries every problem found, not only the first."""
 
-    exit_status = 3
+    exit_status = ExitStatus.MANIFEST
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -55,20 +77,16 @@ class ManifestError(CasebookError):
 class EngineError(CasebookError):
     """The engine is not there, or went away while it was needed."""
 
-    exit_status = 4
+    exit_status = ExitStatus.ENGINE
 
 
 class BuildError(CasebookError):
     """An image or environment could not be built. The message holds the last lines and the full log's path."""
 
-    exit_status = 5
+    exit_status = ExitStatus.BUILD
 
 
 class MachineError(CasebookError):
     """The machine lacks what is asked for: disk, GPU, driver."""
 
-    exit_status = 6
-
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+    exit_status = ExitStatus.MACHINE

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from gpu_casebook.document import Document
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.kinds import Grade
 from gpu_casebook.probe_registry import probe_of
 from gpu_casebook.reading.findings import Finding, Summary, Tool
@@ -38,17 +39,7 @@ class Verdict(StrEnum):
     @property
     def exit_status(self) -> int:
         """What `casebook case` exits with."""
-        return _EXIT_STATUS[self]
-
-
-_EXIT_STATUS = {
-    Verdict.CONFIRMED: 0,
-    Verdict.NOT_REPRODUCED: 10,
-    Verdict.WRONG_FAILURE: 11,
-    Verdict.FIX_FAILS: 12,
-    Verdict.INCONCLUSIVE: 13,
-    Verdict.SKIPPED: 14,
-}
+        return ExitStatus[self.name]
 
 
 class Observation(Document):

@@ -22,7 +22,7 @@ from gpu_casebook.corpus.model import End, Job, Settings
 from gpu_casebook.corpus.workers import ATTEMPTS
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.engines import registry as choosing
-from gpu_casebook.errors import INTERRUPTED, EngineError
+from gpu_casebook.errors import EngineError, ExitStatus
 from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.images.build import ensure
 from gpu_casebook.kinds import Grade
@@ -338,7 +338,7 @@ def test_an_interrupted_run_leaves_nothing(world: World, number: signal.Signals)
         (trial,) = started_in(place)
         process.send_signal(number)
         said, _ = process.communicate(timeout=120)
-    assert process.returncode == INTERRUPTED, said
+    assert process.returncode == ExitStatus.INTERRUPTED, said
     assert not trial.is_running()
     assert world.left() == []
     assert world.ends() == {}

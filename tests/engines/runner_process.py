@@ -11,7 +11,7 @@ from gpu_casebook.daemon.client import connect
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.errors import INTERRUPTED
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.trial import Limits, Recipe, TrialRequest
 from tests.engines.subjects import FAMILY, ROOT, TOKEN, this_python
 
@@ -41,4 +41,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitStatus.INTERRUPTED)

@@ -319,7 +319,7 @@ import sys
 from pathlib import Path
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.errors import INTERRUPTED
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.trial import Limits, TrialRequest
 from tests.engines.subjects import FAMILY, TOKEN
 python, cache, token = sys.argv[1:]
@@ -331,7 +331,7 @@ try:
     with VenvEngine(cache=Path(cache), place=Path(cache, "place")) as engine:
         engine.run(Prepared(key="k", python=python), request)
 except KeyboardInterrupt:
-    sys.exit(INTERRUPTED)
+    sys.exit(ExitStatus.INTERRUPTED)
 """
 
 

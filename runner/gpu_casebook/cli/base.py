@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeVar
 import typer
 
 from gpu_casebook.engines.registry import ENGINES
-from gpu_casebook.errors import INTERRUPTED, CasebookError, MachineError, ManifestError, UsageError
+from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
 from gpu_casebook.revision import CHECKOUT
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
         except CasebookError as error:
             _end(str(error), error.exit_status, listed=isinstance(error, ManifestError))
         except KeyboardInterrupt:
-            _end("interrupted; nothing is left running", INTERRUPTED)
+            _end("interrupted; nothing is left running", ExitStatus.INTERRUPTED)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise

@@ -4,11 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from gpu_casebook.corpus.model import End, Finished, Run
-from gpu_casebook.evidence import Verdict
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.text import one_line
 
-NOT_CONFIRMED = 20
-BROKE = 21
+NOT_CONFIRMED = ExitStatus.SOME_NOT_CONFIRMED
+BROKE = ExitStatus.SOME_BROKE
 _LINE = 300
 _NAMES = 6
 _BROKE_SHOWN = 50
@@ -25,7 +25,7 @@ def status(run: Run) -> int:
         return NOT_CONFIRMED
     if ends[End.BROKE] or run.left:
         return BROKE
-    return 0 if ends[End.RAN] or ends[End.REUSED] else Verdict.SKIPPED.exit_status
+    return 0 if ends[End.RAN] or ends[End.REUSED] else ExitStatus.SKIPPED
 
 
 def summary(run: Run) -> list[str]:

@@ -19,7 +19,7 @@ from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.corpus.workers import Machine, Workers
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import INTERRUPTED, CasebookError, MachineError
+from gpu_casebook.errors import CasebookError, ExitStatus, MachineError
 from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.report import render
 
@@ -130,7 +130,7 @@ def _stopped(error: BaseException, run: Run) -> StoppedRunError:
         at = f" {error.filename}" if error.filename else ""
         why = f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
         return StoppedRunError(f"{why}; {told}", MachineError.exit_status)
-    return StoppedRunError(f"interrupted; nothing is left running; {told}", INTERRUPTED)
+    return StoppedRunError(f"interrupted; nothing is left running; {told}", ExitStatus.INTERRUPTED)
 
 
 def _again(run: Run) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from packaging.utils import canonicalize_name
 
 from gpu_casebook.console import Console
-from gpu_casebook.errors import CasebookError, MachineError
+from gpu_casebook.errors import CasebookError, ExitStatus, MachineError
 from gpu_casebook.evidence import Rate
 from gpu_casebook.records.bisection import Bisection, Call, Step
 from gpu_casebook.releases import search
@@ -23,7 +23,7 @@ Now = Callable[[], datetime]
 class EndError(CasebookError):
     """A version that was said to be good or bad is not."""
 
-    exit_status = 22
+    exit_status = ExitStatus.WRONG_END
 
 
 @dataclass(frozen=True, kw_only=True)

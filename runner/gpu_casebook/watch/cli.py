@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpu_casebook.cli.base import CaseIds, EngineOption, app, chosen_cases, ends_in_one_line, root, shown
+from gpu_casebook.errors import ExitStatus
 
 if TYPE_CHECKING:
     from gpu_casebook.watch.run import Look
 
-CHANGED = 30
-"""Exit status where a state changed, so that a nightly job can tell somebody."""
 
-
-@app.command(epilog=f"Exit status: 0 nothing changed; {CHANGED} a state changed; the others as everywhere.")
+@app.command(epilog=f"Exit status: 0 nothing changed; {ExitStatus.CHANGED} a state changed; the others as everywhere.")
 @ends_in_one_line
 def watch(
     cases: CaseIds = None,
@@ -56,7 +54,7 @@ def watch(
     *_, index = render(place, [])
     out.say(f"{changes or 'no'} change{'s' * (changes != 1)}; index: {shown(index)}")
     if changes:
-        raise typer.Exit(CHANGED)
+        raise typer.Exit(ExitStatus.CHANGED)
 
 
 def _told(look: "Look") -> str:

@@ -1,0 +1,53 @@
+"""Exit statuses stand once, and what is written of them elsewhere agrees."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_casebook.errors import CasebookError, ExitStatus
+from gpu_casebook.evidence import Verdict
+
+ROOT = Path(__file__).parents[1]
+STATUS = re.compile(r"(?:[;:]|After) (\d+)\b")
+
+
+def test_no_two_things_have_the_same_status() -> None:
+    assert len(ExitStatus) == len(ExitStatus.__members__)  # of equal values one would be an alias
+    assert {verdict.name for verdict in Verdict} <= set(ExitStatus.__members__)
+
+
+@pytest.mark.parametrize("kind", CasebookError.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_every_error_has_one_of_them(kind: type[CasebookError]) -> None:
+    assert kind.exit_status in set(ExitStatus)
+
+
+@pytest.mark.parametrize("module", ["cli.base", "corpus.cli", "bisect.cli", "watch.cli"])
+def test_help(module: str) -> None:
+    text = Path(importlib.import_module(f"gpu_casebook.{module}").__file__ or "").read_text()
+    (written,) = re.findall(r'f?"+(Exit status: .*?\.)(?= After|"|\n)', text, re.DOTALL)[:1]
+    named = {int(found) for found in STATUS.findall(written)}
+    assert named <= set(ExitStatus)
+    assert named
+
+
+def test_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    named = {int(found) for found in re.findall(r"(?:Exit status:|statuses:|;) (\d+)\b", " ".join(text.split()))}
+    assert named <= set(ExitStatus)
+    shown = {int(found) for found in re.findall(r"^\|.*\| (\d+) \|$", text, re.MULTILINE)} | named
+    assert set(ExitStatus) - {ExitStatus.OTHER_ERROR} - shown <= {ExitStatus.INTERRUPTED}
+    assert f"{ExitStatus.INTERRUPTED} interrupted" in text
+
+
+def test_workflow() -> None:
+    text = (ROOT / ".github" / "workflows" / "case.yml").read_text()
+    assert yaml.safe_load(text)
+    expected = dict(re.findall(r"^ *([a-z-]+)\) expected=(\d+)", text, re.MULTILINE))
+    assert expected == {verdict.value: str(int(verdict.exit_status)) for verdict in Verdict}
+
+
+def test_noxfile() -> None:
+    assert f"\nSKIPPED = {ExitStatus.SKIPPED:d}\n" in (ROOT / "noxfile.py").read_text()
