@@ -87,8 +87,8 @@ def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str],
     width = max(map(len, found), default=0)
     for use in shares(found, absent):
         missing = f", {use.absent} not built" if use.absent else ""
-        told = f"{size(use.own_bytes)} of its own, {size(use.shared_bytes)} shared"
-        say(f"{use.case.ljust(width)}  {told}; images: {len(use.images)}{missing}")
+        sizes = f"{size(use.own_bytes)} of its own, {size(use.shared_bytes)} shared"
+        say(f"{use.case.ljust(width)}  {sizes}; images: {len(use.images)}{missing}")
     whole = disk(found)
     say(
         f"{whole.cases} cases on {whole.images} images: {size(whole.bytes)}, "

@@ -21,7 +21,7 @@ LAST = 5
 """How many results stay in sight."""
 _REASON = 160
 _REMEMBERED = 100
-"""Ended jobs whose durations say how long one takes that nobody has timed yet."""
+"""How many of the last durations tell how long a job takes that was never timed."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Doing:
 class RunTable:
     """Progress and time left, what each worker does and for how long, and the last results.
 
-    Use as a context manager. Of each job it is told `started` and then `ended`, `built` or `lost`, all by the thread
+    Use as a context manager. For each job call `started` and then `ended`, `built` or `lost`, all from the thread
     that drives the run. In a log there is a line for each job that ends or loses its worker; on a terminal such a line
     stays above the table where the job is not confirmed.
     """
@@ -121,7 +121,7 @@ class RunTable:
 
     @property
     def left_s(self) -> float | None:
-        """How long it will go on; None where nobody knows."""
+        """How long it will go on; None if unknown."""
         doings = list(self.workers.values())
         running = [(doing.start.job, 0.0 if doing.start.builds else self._clock() - doing.begun) for doing in doings]
         return left_s(list(self._waiting.values()), running, self.machines, list(self._took))
@@ -159,10 +159,7 @@ def line(finished: Finished, done: int, total: int) -> str:
     """Such as "[ 12/100] confirmed rwkv6-backward/current (12.3 s, w1)", with the reason unless it is confirmed."""
     number = f"[{done:>{len(str(total))}}/{total}]"
     took = f"{finished.duration_s:.1f} s" + (f", {finished.worker}" if finished.worker else "")
-    again = f", after {_counted(len(finished.lost))}" if finished.lost else ""
-    told = f"{number} {outcome(finished)} {finished.job.name} ({took}{again})"
-    return told if finished.confirmed or not finished.reason else f"{told}: {one_line(finished.reason, _REASON)}"
-
-
-def _counted(workers: int) -> str:
-    return "1 lost worker" if workers == 1 else f"{workers} lost workers"
+    lost = len(finished.lost)
+    again = f", after {lost} lost worker{'s' * (lost > 1)}" if lost else ""
+    text = f"{number} {outcome(finished)} {finished.job.name} ({took}{again})"
+    return text if finished.confirmed or not finished.reason else f"{text}: {one_line(finished.reason, _REASON)}"

@@ -1,10 +1,8 @@
 """reports/bisect/<case>.<package>.md: what was asked, the answer, how sure it is, every step. Record in, text out."""
 
-from collections.abc import Sequence
-
 from packaging.version import Version
 
-from gpu_casebook.records.bisection import Bisection, Call, Step
+from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import interval
 
@@ -20,21 +18,14 @@ def sureness(found: Bisection) -> list[str]:
     if not (rate and needed and found.first and found.doubt is not None):
         return ["The search is not finished."]
     measured = f"With {asked.package} {asked.bad} it fails in {rate.k} of {rate.n} trials ({interval(rate)})"
-    quiet = f"The chance that one of those is bad after all, and only kept quiet, is {_chance(found.doubt)}"
-    told = [
+    chance = f"{found.doubt:.2g}" if found.doubt >= 1e-12 else "below 1e-12"
+    quiet = f"The chance that one of those is bad after all, and only kept quiet, is {chance}"
+    sentences = [
         f"{measured}, so a release was called good after {needed} trials without the failure.",
         f"{quiet} over the whole search (at the lower end of that interval; wanted: {asked.alpha:g} at most).",
     ]
     between = [step for step in found.steps if step.call is Call.SKIP and step.version in found.first]
     if between:
-        skipped = ", ".join(step.version for step in _sorted(between))
-        told.append(f"It stays open between {len(found.first)} releases, because these could not tell: {skipped}.")
-    return told
-
-
-def _chance(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-12 else "below 1e-12"
-
-
-def _sorted(steps: Sequence[Step]) -> list[Step]:
-    return sorted(steps, key=lambda step: Version(step.version))
+        skipped = ", ".join(sorted((step.version for step in between), key=Version))
+        sentences.append(f"It stays open between {len(found.first)} releases, because these could not tell: {skipped}.")
+    return sentences

@@ -86,7 +86,7 @@ def _fault(run: Evidence, how: str) -> Iterator[Span]:
 def finding_of(run: Evidence) -> tuple[Tool | None, Finding | None]:
     """What is most telling of all that compute-sanitizer found in repro; what the case declares comes first.
 
-    What it found in fixed as well is not told: both have it, and only one fails.
+    What it found in fixed as well is left out: both have it, and only one fails.
     """
     probes = [probe for probe in run.probes if isinstance(probe, SanitizerProbe)]
     reports = [trial.sanitizer for trial in run.sanitized if trial.sanitizer and trial.variant is Variant.REPRO]

@@ -1,8 +1,7 @@
 """Evidence on disk -> pages on disk. The only part of the reports that touches files."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 from filelock import FileLock
@@ -33,25 +32,14 @@ def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
     One process at a time does so, and it holds one case's evidence at a time. Raises CasebookError where evidence can't
     be read; then no page is written.
     """
-    with _alone(reports):
+    directory = reports / "runs"
+    directory.mkdir(parents=True, exist_ok=True)
+    with FileLock(directory / ".pages.lock"):  # two runs that end at once would overwrite each other's index
         rows, paths = list[Evidence](), defaultdict[str, list[Path]](list)
         for path in evidence_files(reports):
-            rows.append(_without_trials(load(path)))
+            # All that the index shows: a corpus of a thousand cases has gigabytes of output.
+            rows.append(load(path).model_copy(update={"trials": [], "sanitized": [], "probes": []}))
             paths[rows[-1].case.id].append(path)
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
         written = [write_whole(reports / page_name(case), case_page(list(map(load, paths[case])))) for case in wanted]
         return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports)))]
-
-
-def _without_trials(run: Evidence) -> Evidence:
-    """All that the index shows: a corpus of a thousand cases has gigabytes of output."""
-    return run.model_copy(update={"trials": [], "sanitized": [], "probes": []})
-
-
-@contextmanager
-def _alone(reports: Path) -> Iterator[None]:
-    """Two runs that end at once would write the index of one over that of the other."""
-    directory = reports / "runs"
-    directory.mkdir(parents=True, exist_ok=True)
-    with FileLock(directory / ".pages.lock"):
-        yield

@@ -24,8 +24,8 @@ STACK_WIDTH = 200
 _STACK_SOURCES = {
     "py-spy native": "seen by py-spy, with the frames of C and C++",
     "py-spy": "seen by py-spy",
-    "faulthandler": "told by Python's faulthandler",
-    "kernel": "told by the kernel",
+    "faulthandler": "from Python's faulthandler",
+    "kernel": "from the kernel",
 }
 """The most telling one first."""
 

@@ -36,18 +36,14 @@ def junit(summary: RunSummary) -> str:
         **counts,
     )
     suites.append(suite)
-    suite.append(_properties(summary))
+    facts = {"run": summary.id, "runner": summary.runner, "selection": summary.selection, "command": summary.command}
+    properties = _element("properties")
+    properties.extend(_element("property", name=name, value=value) for name, value in facts.items())
+    suite.append(properties)
     suite.extend(map(_case, sorted(summary.lines, key=lambda line: line.name)))
     suite.extend([_element("system-out"), _element("system-err")])
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
-
-
-def _properties(summary: RunSummary) -> ET.Element:
-    facts = {"run": summary.id, "runner": summary.runner, "selection": summary.selection, "command": summary.command}
-    properties = _element("properties")
-    properties.extend(_element("property", name=name, value=value) for name, value in facts.items())
-    return properties
 
 
 def _case(line: Line) -> ET.Element:

@@ -81,7 +81,7 @@ class Shift(StrEnum):
     """What kind of change, in the order in which a person wants to know.
 
     Two verdicts are compared only where they are about the same: device, lock, image and Python. Where a job's
-    verdict changed and so did one of these, it is ELSEWHERE: nobody knows which of the two made the difference.
+    verdict changed and so did one of these, it is ELSEWHERE: either may have made the difference.
     """
 
     NEWLY_FAILING = "newly failing"
