@@ -117,17 +117,14 @@ class DockerEngine(Engine):
 
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
         started = time.monotonic()
-        image = self._as_it_stands(recipe.use_image, note) if recipe.use_image else self._built(recipe, note)
+        if recipe.use_image:
+            image = find_image(self._client, recipe.use_image) or pull(self._client, recipe.use_image, note)
+        else:
+            with speaking(f"build the image {recipe.image}"):
+                image = build.ensure(self._client, self._root, recipe, note)
         note(f"looking for the Python of {image.name}")
         python = self._python(image)
         return Prepared(key=image.id, python=python, image=image, duration_s=time.monotonic() - started)
-
-    def _built(self, recipe: Recipe, note: Note) -> ImageFacts:
-        with speaking(f"build the image {recipe.image}"):
-            return build.ensure(self._client, self._root, recipe, note)
-
-    def _as_it_stands(self, name: str, note: Note) -> ImageFacts:
-        return find_image(self._client, name) or pull(self._client, name, note)
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
         with speaking("look for images"):
@@ -267,7 +264,7 @@ class DockerEngine(Engine):
         return removed
 
     def _ours(self, chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[str, Callable[[], object]]]:
-        """What each is called, and what removes it."""
+        """Yield what each is called, and what removes it."""
         api, ours = self._client.api, {"label": [f"{LABEL}.run", f"{LABEL}.owner"]}
         for each in _chosen(api.containers(all=True, filters=ours), chosen):
             remove = partial(api.remove_container, each["Id"], force=True, v=True)
@@ -354,7 +351,7 @@ def _state(container: Container) -> _State:
 
 
 def _let_run(container: Container, output: _Output, prepared: Prepared, request: TrialRequest) -> watching.Marks:
-    """To the trial's end, or until it has to be ended."""
+    """Wait for the trial's end, or end it where it is over time or hangs."""
     limit_s, watch = request.limits.timeout_s, request.watch
     if watch is None:
         timed_out = not output.ended.wait(limit_s) and _kill(container)
@@ -391,7 +388,7 @@ def watching_tools() -> dict[str, bytes]:
 
 
 def _kill(container: Container) -> bool:
-    """Whether it was still there to be killed."""
+    """Kill the container; return whether it was still there."""
     try:
         container.kill()
     except APIError as error:

@@ -82,7 +82,8 @@ class VenvEngine(Engine):
             raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
         started = time.monotonic()
         directory = self._directory(recipe)
-        with _disk(self._cache), _alone(directory, note):
+        lock = directory.with_suffix(".lock")
+        with _disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
             if not _is_complete(directory):
                 self._build(directory, recipe, note)
         python = directory / "bin" / "python"
@@ -205,11 +206,6 @@ def _disk(place: Path) -> Iterator[None]:
         raise MachineError(f"the disk is full: no room to write {error.filename or f'to {place}'}") from error
 
 
-def _alone(directory: Path, note: Note) -> AbstractContextManager[None]:
-    path = directory.with_suffix(".lock")
-    return sole(path, note, "waiting for another run that builds the same environment")
-
-
 def _key(recipe: Recipe) -> str:
     return hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
 
@@ -227,7 +223,7 @@ def _lay_out(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _names(directory: Path, python: Path) -> dict[str, str]:
-    """What a pasted report calls the places of this machine."""
+    """Return what a pasted report calls the paths of this machine."""
     environment = python.parents[1]
     names = {str(directory / "case"): CASE_DIRECTORY, str(directory): "/scratch", str(environment): "/env"}
     base = _base_prefix(environment)
@@ -243,7 +239,7 @@ def _base_prefix(environment: Path) -> str | None:
 
 
 def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[str, Any]:
-    """What the supervisor is told, but for the file descriptors."""
+    """Return the supervisor's orders, without the file descriptors."""
     return {
         "command": [*request.wrapper, prepared.python, *request.arguments],
         "directory": str(directory / "case"),
@@ -255,7 +251,7 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
 
 
 def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str, str]:
-    return {
+    variables = {
         "PATH": f"{python.parent}:{_SYSTEM_PATH}",
         "HOME": str(directory / "home"),
         "TMPDIR": str(directory / "tmp"),
@@ -266,14 +262,11 @@ def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str
         "PYTHONDONTWRITEBYTECODE": "1",
         **_gpu_variables(request),
         **request.variables,
-        **_watched_variables(directory, request),
     }
-
-
-def _watched_variables(directory: Path, request: TrialRequest) -> dict[str, str]:
-    own = request.variables.get("PYTHONPATH")
-    places = [str(directory / "watched"), *([own] if own else [])]
-    return {"PYTHONPATH": ":".join(places)} if request.watch else {}
+    if request.watch:
+        own = request.variables.get("PYTHONPATH")
+        variables["PYTHONPATH"] = ":".join([str(directory / "watched"), *([own] if own else [])])
+    return variables
 
 
 def _gpu_variables(request: TrialRequest) -> dict[str, str]:
@@ -324,7 +317,7 @@ def _begin(orders: dict[str, Any]) -> Callable[[int, int], Supervising]:
 def _supervised(
     begin: Callable[[int, int], Supervising], output: _Output, request: TrialRequest
 ) -> tuple[dict[str, Any], watching.Followed]:
-    """Run a trial under a supervisor; how it says that it ended, and what was seen where it was watched."""
+    """Run a trial under a supervisor; return how it says that it ended, and what was seen where it was watched."""
     (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
     output.read(out_read, output.stdout)
     output.read(err_read, output.stderr)
