@@ -33,12 +33,12 @@ time.sleep(0.5)
 
 def synthetic(jobs: int, workers: int) -> dict[str, float]:
     """Run jobs that wait, with driver, journal, display and workers as in any run. Seconds, and the driver's bytes."""
-    from gpu_casebook.corpus.drive import Driver
+    from gpu_casebook.corpus.driver import Driver
+    from gpu_casebook.corpus.events import Machine
     from gpu_casebook.corpus.journal import Journal, new_id
     from gpu_casebook.corpus.model import Run
     from gpu_casebook.corpus.pool import Pool
     from gpu_casebook.corpus.table import RunTable
-    from gpu_casebook.corpus.workers import Machine
     from tests.corpus.pool_jobs import job, settings
 
     with tempfile.TemporaryDirectory() as directory, Path(os.devnull).open("w") as nowhere:

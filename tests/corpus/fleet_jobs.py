@@ -1,4 +1,4 @@
-"""What nodes of the tests run in place of `gpu_casebook.corpus.work.run_job`. A job's project says what it does."""
+"""What nodes of the tests run in place of `gpu_casebook.corpus.jobs.run_job`. A job's project says what it does."""
 
 import os
 import signal
@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_casebook.console import Console
+from gpu_casebook.corpus.jobs import run_job
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.corpus.work import run_job
 
 
 def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, builds: bool) -> Finished | None:

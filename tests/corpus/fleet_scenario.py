@@ -18,13 +18,12 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from gpu_casebook.corpus import journal, order
-from gpu_casebook.corpus.drive import Driver
-from gpu_casebook.corpus.fleet import Fleet
-from gpu_casebook.corpus.fleet_nodes import CAPABILITY_LABEL
+from gpu_casebook.corpus import journal, schedule
+from gpu_casebook.corpus.driver import Driver
+from gpu_casebook.corpus.events import Ended, Event, Gone, Said, Start
+from gpu_casebook.corpus.fleet import CAPABILITY_LABEL, Fleet
 from gpu_casebook.corpus.model import Job, Run, Settings
 from gpu_casebook.corpus.table import RunTable
-from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Said, Start
 from gpu_casebook.kinds import Grade
 
 PATIENCE_S = 120.0
@@ -49,8 +48,8 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def outcome(fleet: Fleet, one: Job, machine: str, gpus: tuple[int, ...] = ()) -> Event:
-    fleet.start(Start(job=one, machine=machine, gpus=gpus))
+def outcome(fleet: Fleet, one: Job) -> Event:
+    fleet.start(Start(job=one, gpus=range(one.gpus)))
     return next_of(fleet, Ended | Gone)
 
 
@@ -90,32 +89,30 @@ class Scenario:
         lines: list[str] = []
         found: dict[str, Any] = {"lines": lines}
         with Fleet(self.settings, self.cluster.address, lines.append, work="tests.corpus.fleet_jobs:run") as fleet:
-            wide, gpu = sorted(fleet.machines, key=lambda machine: len(machine.gpus))
-            found["machines"] = [[each.cores, [gpu.compute_capability for gpu in each.gpus]] for each in (wide, gpu)]
-            found["real"] = ended(outcome(fleet, job("plain", "real"), wide.name))
-            found["said"] = self.said(fleet, wide.name)
-            found["built"] = self.built(fleet, gpu.name)
-            found["gpus"] = ended(outcome(fleet, job("plain", "gpus", gpus=2), gpu.name, (0, 1)))
-            found["shared"] = ended(outcome(fleet, job("plain", "gpus", gpus=1, shared=True), gpu.name, (0,)))
+            machines = sorted(fleet.machines, key=lambda machine: len(machine.gpus))
+            found["machines"] = [[each.cores, [gpu.compute_capability for gpu in each.gpus]] for each in machines]
+            found["real"] = ended(outcome(fleet, job("plain", "real")))
+            found["said"] = self.said(fleet)
+            found["gpus"] = ended(outcome(fleet, job("plain", "gpus", gpus=2)))
+            found["shared"] = ended(outcome(fleet, job("plain", "gpus", gpus=1, shared=True)))
             wants = [job("plain", "gpus", gpus=1, compute_capability=range_) for range_ in (">=9.0", ">=10.0")]
-            found["placed"] = [start.machine == gpu.name for start in order.choose(wants, [], fleet.machines)]
-            found["impossible"] = order.impossible(wants[1], fleet.machines)
-            found["dead"] = gone(outcome(fleet, job("plain", "die"), gpu.name))
+            found["placed"] = ended(outcome(fleet, wants[0]))["worker"]
+            found["impossible"] = schedule.impossible(wants[1], fleet.machines)
+            found["dead"] = gone(outcome(fleet, job("plain", "die")))
             found["left after a death"] = len(fleet.machines)
-            found["raised"] = ended(outcome(fleet, job("plain", "raise"), gpu.name))
-            found["no case"] = ended(outcome(fleet, job("nowhere", "gpus"), gpu.name))
+            found["raised"] = ended(outcome(fleet, job("plain", "raise")))
+            found["no case"] = ended(outcome(fleet, job("nowhere", "gpus")))
             found |= self.killed(fleet)
-            found["late"] = gone(outcome(fleet, job("plain", "gpus"), wide.name))
             hold = self.top / "held"
-            fleet.start(Start(job=job("plain", f"hold {hold}"), machine=gpu.name))
+            fleet.start(Start(job=job("plain", f"hold {hold}")))
             until(hold.exists)
             begun = time.monotonic()
         found["stopped"] = [Path(f"{hold}.cleaned").exists(), time.monotonic() - begun]
         return found
 
-    def said(self, fleet: Fleet, machine: str) -> list[str]:
+    def said(self, fleet: Fleet) -> list[str]:
         enough = self.top / "enough"
-        worker = fleet.start(Start(job=job("plain", f"say {enough}"), machine=machine))
+        worker = fleet.start(Start(job=job("plain", f"say {enough}")))
         event = next_of(fleet, Said)
         enough.touch()
         next_of(fleet, Ended)
@@ -123,36 +120,33 @@ class Scenario:
         assert event.worker == worker
         return [event.job.name, event.text]
 
-    def built(self, fleet: Fleet, machine: str) -> list[str]:
-        """An environment that is prepared while other jobs have all GPUs of the machine."""
-        enough = self.top / "enough gpu"
-        fleet.start(Start(job=job("plain", f"say {enough}", gpus=2), machine=machine, gpus=(0, 1)))
-        fleet.start(Start(job=job("plain", "real", gpus=1), machine=machine, builds=True))
-        event = next_of(fleet, Built | Ended | Gone)
-        enough.touch()
-        next_of(fleet, Ended)
-        return [type(event).__name__, event.job.name if isinstance(event, Built) else ""]
-
     def killed(self, fleet: Fleet) -> dict[str, Any]:
-        """A run of two jobs, of which one is on a node that is killed."""
-        begun = self.top / "begun"
-        jobs = [job("plain", f"first {begun}"), job("plain", "gpus", environment="two")]
+        """A run of which a job is on a node that is killed; the other node's cores are taken meanwhile."""
+        begun, enough = self.top / "begun", self.top / "enough of it"
+        jobs = [
+            *(job("plain", f"say {enough}", environment=f"gpu {number}", gpus=1) for number in (1, 2)),
+            job("plain", f"first {begun}"),
+            job("plain", "gpus", environment="two"),
+        ]
         run = Run(id="20260101-000000-aaaa", started=datetime.now(UTC), settings=self.settings, jobs=jobs)
         with journal.Journal.create(self.top / "reports", run) as record:
-            killer = threading.Thread(target=self.kill_when, args=[lambda: begun.exists() and record.run.finished])
+            killer = threading.Thread(
+                target=self.kill_when, args=[lambda: begun.exists() and record.run.finished, enough]
+            )
             killer.start()
             Driver(journal=record, workers=fleet, display=RunTable(io.StringIO(), jobs)).drive()
             finished = {each.job.environment: each.model_dump(mode="json") for each in record.run.finished}
         killer.join()
         return {"killed": finished, "left after a kill": len(fleet.machines)}
 
-    def kill_when(self, true: Callable[[], object]) -> None:
+    def kill_when(self, true: Callable[[], object], then: Path) -> None:
         until(true)
         self.cluster.remove_node(self.wide, allow_graceful=False)
+        then.touch()
 
     def through_the_client(self) -> dict[str, Any]:
         with Fleet(self.settings, f"ray://127.0.0.1:{self.port}", lambda _line: None) as fleet:
-            return {"client": ended(outcome(fleet, job("plain", "", environment="two"), fleet.machines[0].name))}
+            return {"client": ended(outcome(fleet, job("plain", "", environment="two")))}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What workers of the tests run in place of `gpu_casebook.corpus.work.run_job`. A job's project says what it does."""
+"""What workers of the tests run in place of `gpu_casebook.corpus.jobs.run_job`. A job's project says what it does."""
 
 import os
 import signal

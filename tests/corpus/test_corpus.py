@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
-from gpu_casebook.corpus import closing, journal
+from gpu_casebook.corpus import journal, summary
 from gpu_casebook.corpus.cli import EPILOG, age
 from gpu_casebook.corpus.model import End, Run
 from gpu_casebook.errors import UsageError
@@ -134,7 +134,7 @@ def test_all_that_can_run_here_runs_and_the_rest_is_told_apart(corpus: Corpus) -
     manifest = corpus.add("no-gpu") / "case.yaml"
     manifest.write_text(manifest.read_text().replace("requirements: []", "requirements: [], gpus: 64"))
     status, said = corpus("--jobs", "2")
-    assert status == closing.NOT_CONFIRMED, said
+    assert status == summary.NOT_CONFIRMED, said
     assert "1 of 2 confirmed (1 skipped, 1 broke)" in said
     assert "  not-reproduced: passes/plain: " in said
     assert "  broke: broken: cases/broken/case.yaml:1: " in said
@@ -204,12 +204,12 @@ def test_a_run_that_was_ended_goes_on_and_repeats_nothing_that_was_finished(
 def test_a_checkout_may_be_moved_before_its_run_goes_on(corpus: Corpus) -> None:
     corpus.add("a-fails", "print('no failure')\n")
     corpus.add("b-good")
-    assert corpus("--jobs", "1", "--fail-fast")[0] == closing.NOT_CONFIRMED
+    assert corpus("--jobs", "1", "--fail-fast")[0] == summary.NOT_CONFIRMED
     moved = corpus.root.with_name("moved")
     corpus.root.rename(moved)
     corpus.root, corpus.reports = moved, moved / "reports"
     status, said = corpus("--resume")
-    assert (status, "1 of 2 confirmed" in said) == (closing.NOT_CONFIRMED, True)
+    assert (status, "1 of 2 confirmed" in said) == (summary.NOT_CONFIRMED, True)
     assert (moved / "reports" / "b-good.md").is_file()
     assert corpus.run.settings.root == str(moved)
 
@@ -221,7 +221,8 @@ def test_a_disk_that_will_not_do_stops_before_anything_starts(corpus: Corpus) ->
     )
     status, said = corpus()
     assert status == 6
-    assert "casebook: the disk is too small for this run: up to 2e+03 TB for 1 environment" in said
+    assert "casebook: the disk is too small for this run: " in said
+    assert " needs 1e+03 TB for environments; " in said
     assert corpus.runs_of("huge") == 0
     assert journal.ids(corpus.reports) == []
 
@@ -230,7 +231,7 @@ def test_fail_fast_leaves_the_rest_to_a_resume(corpus: Corpus) -> None:
     corpus.add("a-fails", "print('no failure')\n")
     corpus.add("b-good")
     status, said = corpus("--jobs", "1", "--fail-fast")
-    assert status == closing.NOT_CONFIRMED
+    assert status == summary.NOT_CONFIRMED
     assert "go on with: casebook corpus --resume" in said
     assert corpus.runs_of("b-good") == 0
     assert "1 of 2 confirmed" in corpus("--resume")[1]
@@ -283,7 +284,7 @@ def test_what_is_no_age(text: str) -> None:
 
 def test_help_and_readme_tell_every_status_and_option() -> None:
     readme = (ROOT / "README.md").read_text()
-    for status in (closing.NOT_CONFIRMED, closing.BROKE):
+    for status in (summary.NOT_CONFIRMED, summary.BROKE):
         assert f"{status} " in EPILOG
         assert re.search(rf"\b{status}\b", readme)
     said = CliRunner().invoke(cli.app, ["corpus", "--help"]).output

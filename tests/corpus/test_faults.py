@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import work
+from gpu_casebook.corpus import jobs
+from gpu_casebook.corpus.driver import ATTEMPTS
 from gpu_casebook.corpus.model import End, Job, Settings
-from gpu_casebook.corpus.workers import ATTEMPTS
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import EngineError, ExitStatus
@@ -486,11 +486,11 @@ def test_a_clock_that_jumps_changes_no_duration(world: World, monkeypatch: pytes
     world.write("good")
     engine = FakeEngine({"repro.py": [REPRO_END], "fixed.py": [FIXED_END]})
     monkeypatch.setattr(choosing, "choose", lambda *_: engine)
-    for module in (work, pipeline):
+    for module in (jobs, pipeline):
         monkeypatch.setattr(module, "datetime", Backwards)
     job = Job(case="good", environment="plain", failure="exception", project="owner/name", grade=Grade.SIMULATED)
     settings = Settings(root=str(world.root), reports=str(world.reports))
-    finished = work.run_job(job, settings, Console(sys.stderr))
+    finished = jobs.run_job(job, settings, Console(sys.stderr))
     assert finished
     assert finished.end is End.RAN, finished.reason
     assert Backwards.asked >= 2

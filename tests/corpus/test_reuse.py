@@ -13,7 +13,8 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.corpus import reuse as module
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.corpus.reuse import NONE_YET, Age, Device, Here, reuse, why_not
+from gpu_casebook.corpus.reuse import NONE_YET, Age, Here, reuse, why_not
+from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import ManifestError
 from gpu_casebook.evidence import Evidence, Gpu, GpuAccess, ImageFacts, Verdict, evidence_path, load
 from gpu_casebook.kinds import Grade
@@ -30,6 +31,12 @@ ROOT = Path(__file__).parents[2]
 JUDGING = Path(__file__).with_name("judging.json")
 HERE = Here(machine="x86_64")
 JOB = Job(case="tiny", environment="interpreter", failure="x", project="o/n", grade=Grade.SIMULATED)
+
+
+def host(name: str, capability: str, driver: str) -> HostGpu:
+    return HostGpu(index=0, name=name, compute_capability=capability, driver=driver)
+
+
 H200 = Gpu(name="NVIDIA H200", compute_capability="9.0", driver="580.65.06")
 
 
@@ -208,15 +215,15 @@ def on_gpus(evidence: Evidence, gpus: list[Gpu]) -> Evidence:
 @pytest.mark.parametrize(
     ("device", "same"),
     [
-        (Device("NVIDIA H200", "9.0", "580.65.06"), True),
-        (Device("NVIDIA H200", "9.0"), True),  # of a fleet nobody knows the driver
-        (Device("NVIDIA H200", "9.0", "590.1"), False),
-        (Device("NVIDIA H100", "9.0", "580.65.06"), False),
-        (Device("NVIDIA H200", "10.0", "580.65.06"), False),
+        (host("NVIDIA H200", "9.0", "580.65.06"), True),
+        (host("NVIDIA H200", "9.0", ""), True),  # of an engine elsewhere the driver is unknown
+        (host("NVIDIA H200", "9.0", "590.1"), False),
+        (host("NVIDIA H100", "9.0", "580.65.06"), False),
+        (host("NVIDIA H200", "10.0", "580.65.06"), False),
         (None, False),
     ],
 )
-def test_the_hardware_must_be_the_same(place: Place, device: Device | None, same: bool) -> None:  # noqa: FBT001
+def test_the_hardware_must_be_the_same(place: Place, device: HostGpu | None, same: bool) -> None:  # noqa: FBT001
     evidence = on_gpus(load(place.path), [H200])
     here = Here(machine="x86_64", devices=[device] if device else [])
     reason = why_not(evidence, wanted(place, gpus=1), here, Age(evidence.started, DAY))
@@ -226,7 +233,7 @@ def test_the_hardware_must_be_the_same(place: Place, device: Device | None, same
 
 def test_as_many_gpus_as_it_needs_now(place: Place) -> None:
     evidence = on_gpus(load(place.path), [H200])
-    here = Here(machine="x86_64", devices=[Device("NVIDIA H200", "9.0")])
+    here = Here(machine="x86_64", devices=[host("NVIDIA H200", "9.0", "")])
     assert (
         why_not(evidence, wanted(place, gpus=2), here, Age(evidence.started, DAY)) == "it ran on another GPU or driver"
     )

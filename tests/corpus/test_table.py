@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console as Rich
 
+from gpu_casebook.corpus.events import Machine, Start
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.table import RunTable, line
-from gpu_casebook.corpus.workers import Machine, Start
 from gpu_casebook.evidence import Verdict
 from tests.corpus.pool_jobs import job
 
@@ -38,7 +38,7 @@ def jobs(count: int, expected_s: float | None = 10) -> list[Job]:
 
 
 def started(shown: RunTable, of: Job, worker: str = "w1", *gpus: int) -> None:
-    shown.started(Start(job=of, machine="box", gpus=gpus), worker)
+    shown.started(Start(job=of, gpus=gpus), worker)
 
 
 # --- plain lines
@@ -112,7 +112,7 @@ def test_the_time_left_goes_down_with_the_work() -> None:
     state = RunTable(io.StringIO(), all_jobs, clock=clock)
     state.machines = [BOX]
     assert state.left_s == 20
-    state.started(Start(job=all_jobs[0], machine="box"), "w1")
+    state.started(Start(job=all_jobs[0]), "w1")
     clock.now += 4
     assert state.left_s == 18
     state.ended(finished(all_jobs[0]))
@@ -127,7 +127,7 @@ def test_what_a_build_takes_is_not_taken_off_the_job() -> None:
     clock, (one,) = Clock(), jobs(1)
     state = RunTable(io.StringIO(), [one], clock=clock)
     state.machines = [BOX]
-    state.started(Start(job=one, machine="box", builds=True), "w1")
+    state.started(Start(job=one, builds=True), "w1")
     clock.now += 4
     assert state.left_s == 10
     state.built(one)
@@ -137,7 +137,7 @@ def test_what_a_build_takes_is_not_taken_off_the_job() -> None:
 def test_a_job_that_lost_its_worker_is_still_to_be_done() -> None:
     state = RunTable(io.StringIO(), jobs(1), clock=Clock())
     state.machines = [BOX]
-    state.started(Start(job=jobs(1)[0], machine="box"), "w1")
+    state.started(Start(job=jobs(1)[0]), "w1")
     state.built(jobs(1)[0])
     assert state.left_s == 10
     assert state.workers == {}

@@ -93,10 +93,9 @@ def run_many(
 
     What was finished is on disk at once. A run that was interrupted or killed goes on with --resume.
     """
-    from gpu_casebook.corpus import conduct
-    from gpu_casebook.corpus.begin import Wish
+    from gpu_casebook.corpus import run
     from gpu_casebook.corpus.model import Settings
-    from gpu_casebook.corpus.select import Selection
+    from gpu_casebook.corpus.selection import Selection
 
     top = root()
     selection = Selection(
@@ -117,7 +116,7 @@ def run_many(
         probes=probes,
         zygote=zygote,
     )
-    wish = Wish(
+    request = run.Request(
         settings=settings,
         selection=selection,
         max_age_s=age(max_age),
@@ -128,7 +127,7 @@ def run_many(
         command=shlex.join(["casebook", *sys.argv[1:]]),
     )
     raise typer.Exit(
-        conduct.resume(wish, _run_id(context, cases), sys.stdout) if resume else conduct.start(wish, sys.stdout)
+        run.resume(request, _run_id(context, cases), sys.stdout) if resume else run.start(request, sys.stdout)
     )
 
 

@@ -70,7 +70,7 @@ def matrix(
 ) -> None:
     """Print a matrix for GitHub Actions: which runner is to run which cases."""
     from gpu_casebook.corpus import matrix as made
-    from gpu_casebook.corpus.select import Selection, select
+    from gpu_casebook.corpus.selection import Selection, select
 
     selection = Selection(
         cases=cases or (),

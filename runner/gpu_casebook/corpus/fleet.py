@@ -1,62 +1,109 @@
-"""Workers on the machines of a Ray cluster. Satisfies `gpu_casebook.corpus.workers.Workers`.
+"""Workers on the machines of a Ray cluster. Satisfies `events.Workers`.
 
-Each job is one Ray task, pinned to the machine that the driver chose, with as many of Ray's CPUs and GPUs, so that
-whoever else uses the cluster is kept off them. Ray runs nothing again by itself: a lost worker is the driver's to see.
-The machines need a runner of the same revision and nothing else of this one: the case travels with the job, and its
-evidence comes back.
+Each job is one Ray task with as many of Ray's CPUs and GPUs, which Ray places: on any of the nodes that can run it, by
+their label. So whoever else uses the cluster is kept off them. Ray runs nothing again by itself: a lost worker is the
+driver's to see. The machines need a runner of the same revision and nothing else of this one: the case travels with the
+job, and its evidence comes back.
 """
 
+import logging
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ValidationError
 
-from gpu_casebook.corpus import fleet_node, parcel
-from gpu_casebook.corpus.fleet_cluster import connected
-from gpu_casebook.corpus.fleet_nodes import Nodes, pinned
+from gpu_casebook.corpus import fleet_node, worker
+from gpu_casebook.corpus.events import Ended, Event, Gone, Machine, Said, Start
+from gpu_casebook.corpus.fleet_node import Attested, Came
 from gpu_casebook.corpus.model import End, Finished, Lost, Settings
-from gpu_casebook.corpus.pool import WORK, cores
-from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Machine, Said, Start
-from gpu_casebook.errors import EngineError
+from gpu_casebook.corpus.pool import SPARE_S, WORK, cores
+from gpu_casebook.corpus.schedule import impossible
+from gpu_casebook.devices.hardware import HostGpu
+from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_path
 from gpu_casebook.packages.uv import disk_is_full
+from gpu_casebook.revision import own_revision
 from gpu_casebook.text import one_line
 
-STOP_S = 5.0
+LOCAL, AUTO = "local", "auto"
+CAPABILITY_LABEL = "casebook-compute-capability"
+"""Of a node whose GPUs its host does not show, as its engine is elsewhere: ray start --labels=LABEL=9.0"""
+NODE_LABEL = "ray.io/node-id"
+"""Ray gives each node this one."""
+REACH_S = 10.0
+ATTEST_S = 120.0
+"""How long the first nodes may take: they may have to start a process, on a machine that is busy."""
+LOOK_S = 1.0
+STOP_S = worker.STOP_S + SPARE_S + 1.0
 """How long interrupted jobs may clean up."""
 SHARE = 0.125
 """Of a GPU, for a job that shares it: the driver says how many do."""
 _SLICE_S = 0.25
-_WORDS = {
-    "NodeDiedError": "its machine left the fleet",
-    "TaskUnschedulableError": "its machine left the fleet",
-    "ActorUnschedulableError": "its machine left the fleet",
-    "WorkerCrashedError": "its process died",
-    "LocalRayletDiedError": "its machine left the fleet",
-    "OutOfMemoryError": "Ray ended it, because the machine's memory ran out",
-    "TaskCancelledError": "it was cancelled",
+_TRIES = 3
+_STORE_BYTES = 100 * 10**6
+"""What is handed around are cases and their evidence: kilobytes. Ray would take a third of the memory."""
+_LONGEST = 20
+"""Of the directory for Ray's own: it makes sockets far below, whose paths may have 107 characters."""
+_ADDRESS = re.compile(r"(ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):(?P<port>[0-9]{1,5})")
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
+_LOST = {
+    "WorkerCrashedError": "its process died",
+    "OutOfMemoryError": "Ray ended it, because the machine's memory ran out",
+}
+_LEFT = "its machine left the fleet"
 
 
 @dataclass(kw_only=True)
 class _Task:
-    worker: str
+    number: int
     start: Start
+    nodes: Sequence[str]
+    """Where Ray may place it."""
     begun: float
+    machine: str = "ray"
+    """Where Ray placed it, once that is known."""
+
+    @property
+    def worker(self) -> str:
+        return f"{self.machine}:{self.number}"
 
     @property
     def sender(self) -> str:
-        """Whose lines are its own: a worker's name is the next task's too, and lines come late."""
-        return f"{self.worker} {self.begun}"
+        """Whose lines are its own: a number is the next task's too, and lines come late."""
+        return f"{self.number} {self.begun}"
 
     def lost(self, reason: str) -> Gone:
-        lost = Lost(worker=self.worker, reason=reason, after_s=time.monotonic() - self.begun)
-        return Gone(job=self.start.job, lost=lost)
+        after_s = time.monotonic() - self.begun
+        return Gone(job=self.start.job, lost=Lost(worker=self.worker, reason=reason, after_s=after_s))
+
+    def broke(self, reason: str, *, stops: bool = False) -> Ended:
+        finished = Finished(
+            job=self.start.job,
+            end=End.BROKE,
+            reason=reason,
+            stops=stops,
+            worker=self.worker,
+            started=datetime.now(UTC),
+            duration_s=time.monotonic() - self.begun,
+        )
+        return Ended(finished=finished)
 
 
 class Fleet:
@@ -77,49 +124,121 @@ class Fleet:
         self._settings, self._address, self._say, self._work = settings, address, say, work
         self._jobs = jobs or cores()
         self._open = ExitStack()
+        self._nodes: dict[str, Machine] = {}  # by the id that Ray has for the node
+        self._refused: dict[str, str] = {}
+        self._asked: dict[Any, Mapping[str, Any]] = {}
+        self._looked = float("-inf")
         self._tasks: dict[Any, _Task] = {}
         self._early: list[Event] = []
-        self._asked: Any = None
+        self._lines: Any = None
 
     def __enter__(self) -> Self:
         """Raises UsageError, or EngineError where no cluster answers or none of its machines will do."""
         with ExitStack() as opening:
             self._ray = opening.enter_context(connected(self._address, self._jobs))
-            self._nodes = Nodes(cluster=self._ray, engine=self._settings.engine, say=self._say)
-            self._nodes.gather()
-            self._images = self._ray.put(parcel.pack(Path(self._settings.root), ["images"]))
-            self._mail = self._mailbox()
-            self._do = self._ray.remote(max_retries=0)(fleet_node.work)
+            self._gather()
+            self._images = self._ray.put(fleet_node.pack(Path(self._settings.root), ["images"]))
+            head = next(node["NodeID"] for node in self._ray.nodes() if "node:__internal_head__" in node["Resources"])
+            self._mail = self._remote(fleet_node.Mailbox, [head], num_cpus=0, max_restarts=-1)()
             self._open = opening.pop_all()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         """Every job is gone within `STOP_S` and what Ray needs to end its own processes."""
         with self._open, suppress(self._ray.exceptions.RayError, ConnectionError):
-            self._cancel(list(self._tasks))
+            for task in self._tasks:
+                self._ray.cancel(task)
+            for task in self._unfinished(STOP_S):
+                self._ray.cancel(task, force=True)
+            self._unfinished(1.0)
         self._tasks.clear()
+
+    def _unfinished(self, within_s: float) -> list[Any]:
+        tasks = list(self._tasks)
+        return list(self._ray.wait(tasks, num_returns=len(tasks), timeout=within_s)[1]) if tasks else []
+
+    def _remote(self, what: Any, nodes: Sequence[str], **options: Any) -> Callable[..., Any]:
+        """Return a function that has Ray run this on one of the nodes, whichever it chooses."""
+        selector = {NODE_LABEL: f"in({','.join(nodes)})"}
+        submit: Callable[..., Any] = self._ray.remote(**options)(what).options(label_selector=selector).remote
+        return submit
+
+    # --- machines
+
+    def _gather(self) -> None:
+        """Wait until every node has answered. Raises EngineError, with each one's reason, where none will do."""
+        deadline = time.monotonic() + ATTEST_S
+        self._look()
+        while self._asked and time.monotonic() < deadline:
+            self._ray.wait(list(self._asked), timeout=LOOK_S)
+            self._take_answers()
+        if not self._nodes:
+            reasons = [*self._refused.values(), *(f"{_host(node)}: no answer" for node in self._asked.values())]
+            raise EngineError(f"no node of the fleet can run anything: {'; '.join(reasons) or 'it has none'}")
 
     @property
     def machines(self) -> Sequence[Machine]:
-        with self._reached():
-            self._nodes.look()
-        return list(self._nodes.machines.values())
+        if time.monotonic() - self._looked >= LOOK_S:
+            with self._reached():
+                self._look()
+        return list(self._nodes.values())
+
+    def _look(self) -> None:
+        """Learn which nodes came and went, and ask the new ones what they are."""
+        self._looked = time.monotonic()
+        alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"] and _cores(node)}
+        self._nodes = {id_: machine for id_, machine in self._nodes.items() if id_ in alive}
+        known = {*self._nodes, *self._refused, *(node["NodeID"] for node in self._asked.values())}
+        for id_ in set(alive) - known:
+            self._asked[self._remote(fleet_node.attest, [id_], num_cpus=0, max_retries=0)()] = alive[id_]
+        self._take_answers()
+        for ref, task in self._tasks.items():
+            if not set(task.nodes) & set(alive):
+                self._ray.cancel(ref, force=True)  # or Ray waits for one of these nodes for ever
+
+    def _take_answers(self) -> None:
+        asked = list(self._asked)
+        for answer in self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
+            self._take(self._asked.pop(answer), answer)
+
+    def _take(self, node: Mapping[str, Any], answer: Any) -> None:
+        try:
+            attested = Attested.model_validate_json(self._ray.get(answer))
+            reason = unfit(attested, own_revision(), self._settings.engine)
+        except ValidationError:
+            return self._refuse(node, "its runner is another one than this: what it says of itself can't be read")
+        except self._ray.exceptions.RayTaskError as error:
+            return self._refuse(node, f"its runner can't be asked: {one_line(str(error.cause or error), 200)}")
+        except self._ray.exceptions.RayError:
+            return None  # it is gone again; if it is not, it is asked again
+        if reason:
+            return self._refuse(node, reason)
+        machine = machine_of(node, attested, [known.name for known in self._nodes.values()])
+        self._nodes[node["NodeID"]] = machine
+        return self._say(f"fleet: {described(machine, attested)}")
+
+    def _refuse(self, node: Mapping[str, Any], reason: str) -> None:
+        self._refused[node["NodeID"]] = f"{_host(node)}: {reason}"
+        self._say(f"fleet: not used: {_host(node)}: {reason}")
+
+    # --- jobs
 
     def start(self, start: Start) -> str:
-        worker = self._free_name(start.machine)
-        task = _Task(worker=worker, start=start, begun=time.monotonic())
-        node = self._nodes.named(start.machine)
-        if node is None:
-            self._early.append(task.lost("its machine left the fleet"))
-            return worker
+        taken = {task.number for task in self._tasks.values()}
+        number = next(number for number in range(1, len(taken) + 2) if number not in taken)
+        nodes = [id_ for id_, machine in self._nodes.items() if impossible(start.job, [machine]) is None]
+        task = _Task(number=number, start=start, nodes=nodes, begun=time.monotonic())
         try:
-            case = parcel.pack(Path(self._settings.root), [f"cases/{start.job.case}"])
+            case = fleet_node.pack(Path(self._settings.root), [f"cases/{start.job.case}"])
         except OSError as error:
-            self._early.append(Ended(finished=self._broke(task, _why(error))))
-            return worker
+            self._early.append(task.broke(_why(error)))
+            return task.worker
+        gpus = SHARE if start.job.shared and start.gpus else len(start.gpus)
+        order = (start.job.model_dump_json(), self._settings.model_dump_json(), self._work)
         with self._reached():
-            self._tasks[self._submit(task, node, case)] = task
-        return worker
+            submit = self._remote(fleet_node.work, nodes, name=start.job.name, num_cpus=1, num_gpus=gpus, max_retries=0)
+            self._tasks[submit(order, case, self._images, self._mail, task.sender)] = task
+        return task.worker
 
     def events(self, within_s: float) -> Sequence[Event]:
         deadline = time.monotonic() + within_s
@@ -140,108 +259,174 @@ class Fleet:
             why = one_line(str(error), 200)
             raise EngineError(f"the fleet at {self._address} went away: {why}; go on with --resume") from error
 
-    def _submit(self, task: _Task, node: str, case: bytes) -> Any:
-        start, machine = task.start, self._nodes.machines[node]
-        order = (start.job.model_dump_json(), self._settings.model_dump_json(), self._work)
-        resources = {
-            "num_cpus": 1 if start.builds else min(max(1, start.job.cores), machine.cores),
-            "num_gpus": SHARE if start.job.shared and start.gpus else len(start.gpus),
-        }
-        remote = self._do.options(name=start.job.name, **resources, **pinned(node))
-        return remote.remote(
-            order, case, self._images, tuple(start.gpus), (self._mail, task.sender), builds=start.builds
-        )
-
     def _news(self, within_s: float) -> list[Event]:
-        if not self._tasks:
-            time.sleep(within_s)
+        tasks = list(self._tasks)
+        if not tasks:
             return []
-        refs = list(self._tasks)
-        self._ray.wait(refs, timeout=within_s)
-        ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        ended = [self._ended(self._tasks.pop(ref), ref) for ref in ready]
-        return [*self._said(), *ended]
+        self._ray.wait(tasks, timeout=within_s)
+        ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
+        said = self._said()
+        return [*said, *(self._ended(self._tasks.pop(ref), ref) for ref in ready)]
 
     def _ended(self, task: _Task, ref: Any) -> Event:
         errors = self._ray.exceptions
         try:
-            finished, evidence = self._ray.get(ref)
-            if finished is None:
-                return Built(job=task.start.job, after_s=time.monotonic() - task.begun)
-            return Ended(finished=self._kept(task, Finished.model_validate_json(finished), evidence))
+            return self._kept(task, Came.model_validate_json(self._ray.get(ref)))
         except errors.RayTaskError as error:
-            return Ended(finished=self._broke(task, f"the runner failed there: {one_line(str(error.cause), 300)}"))
+            return task.broke(f"the runner failed there: {one_line(str(error.cause), 300)}")
         except (errors.RayError, ConnectionError) as error:
-            self._nodes.check(task.start.machine)
-            kind = type(error).__name__
-            return task.lost(_WORDS.get(kind, f"{kind}: {one_line(str(error), 200)}"))
+            return task.lost(_LOST.get(type(error).__name__, _LEFT))
         except ValidationError as error:
-            return Ended(finished=self._broke(task, f"what came back can't be read: {error.errors()[0]['msg']}"))
+            return task.broke(f"what came back can't be read: {error.errors()[0]['msg']}")
 
-    def _kept(self, task: _Task, finished: Finished, evidence: str | None) -> Finished:
-        """Its evidence is on this machine's disk, or it broke. Raises ValidationError."""
-        told = {"job": task.start.job, "worker": task.worker, "evidence": None}
-        if evidence is None:
-            return finished.model_copy(update=told)
+    def _kept(self, task: _Task, came: Came) -> Event:
+        """Put its evidence on this machine's disk. Raises ValidationError."""
+        if machine := self._nodes.get(came.node):
+            task.machine = machine.name
+        if came.finished is None:
+            return task.lost(came.lost)
+        update = {"job": task.start.job, "worker": task.worker, "evidence": None}
+        if came.evidence is None:
+            return Ended(finished=came.finished.model_copy(update=update))
         try:
-            found, reports = Evidence.model_validate_json(evidence), Path(self._settings.reports)
+            found, reports = Evidence.model_validate_json(came.evidence), Path(self._settings.reports)
             path = evidence_path(reports, found)
             found.write(path)
         except OSError as error:
-            return self._broke(task, _why(error), stops=disk_is_full(error))
-        return finished.model_copy(update=told | {"evidence": path.relative_to(reports).as_posix()})
-
-    def _broke(self, task: _Task, reason: str, *, stops: bool = False) -> Finished:
-        return Finished(
-            job=task.start.job,
-            end=End.BROKE,
-            reason=reason,
-            stops=stops,
-            worker=task.worker,
-            started=datetime.now(UTC),
-            duration_s=time.monotonic() - task.begun,
-        )
+            return task.broke(_why(error), stops=disk_is_full(error))
+        update["evidence"] = path.relative_to(reports).as_posix()
+        return Ended(finished=came.finished.model_copy(update=update))
 
     def _said(self) -> list[Event]:
         """Lines for the table; where they got lost, the next ones come."""
-        self._asked = self._asked or self._mail.drain.remote()
-        if not self._ray.wait([self._asked], timeout=0)[0]:
+        self._lines = self._lines or self._mail.drain.remote()
+        if not self._ray.wait([self._lines], timeout=0)[0]:
             return []
-        try:
-            lines = self._ray.get(self._asked)
-        except self._ray.exceptions.RayError:
-            return []
-        finally:
-            self._asked = None
+        lines, self._lines = self._lines, None
         tasks = {task.sender: task for task in self._tasks.values()}
-        return [
-            Said(worker=task.worker, job=task.start.job, text=text)
-            for sender, text in lines.items()
-            if (task := tasks.get(sender))
-        ]
+        with suppress(self._ray.exceptions.RayError):
+            return [
+                Said(worker=task.worker, job=task.start.job, text=text)
+                for sender, text in self._ray.get(lines).items()
+                if (task := tasks.get(sender))
+            ]
+        return []
 
-    def _mailbox(self) -> Any:
-        head = next(node["NodeID"] for node in self._ray.nodes() if "node:__internal_head__" in node["Resources"])
-        actor = self._ray.remote(num_cpus=0, max_restarts=-1)(fleet_node.Mailbox)
-        return actor.options(**pinned(head)).remote()
 
-    def _cancel(self, refs: Sequence[Any]) -> None:
-        """As Ctrl-C would, so that trials are ended; whatever is still there then, by force."""
-        for ref in refs:
-            self._ray.cancel(ref)
-        left = self._unfinished(refs, STOP_S)
-        for ref in left:
-            self._ray.cancel(ref, force=True)
-        self._unfinished(left, 1.0)
+def unfit(attested: Attested, own: str, engine: str | None) -> str | None:
+    """Return why nothing should be run on a node that says this of itself."""
+    if attested.runner != own:
+        return f"its runner is {attested.runner}, and this one is {own}; evidence of a run comes from one runner"
+    if engine and engine not in attested.engines:
+        return f"the {engine} engine does not answer there (there are: {', '.join(attested.engines) or 'none'})"
+    return None
 
-    def _unfinished(self, refs: Sequence[Any], within_s: float) -> list[Any]:
-        return list(self._ray.wait(refs, num_returns=len(refs), timeout=within_s)[1]) if refs else []
 
-    def _free_name(self, machine: str) -> str:
-        taken = {task.worker for task in self._tasks.values()}
-        numbers = range(1, len(taken) + 2)
-        return next(name for number in numbers if (name := f"{machine}:{number}") not in taken)
+def machine_of(node: Mapping[str, Any], attested: Attested, taken: Sequence[str]) -> Machine:
+    """Return what Ray shares out of a node. Its name is the host's, with a part of the node's id if that is `taken`.
+
+    It has as many GPUs as Ray may hand out, those that are set aside last; where the host shows none, as declared.
+    """
+    name = attested.host if attested.host not in taken else f"{attested.host}-{node['NodeID'][:4]}"
+    count = int(node["Resources"].get("GPU", 0))
+    capability = node.get("Labels", {}).get(CAPABILITY_LABEL, "")
+    declared = [HostGpu(index=index, compute_capability=capability) for index in range(count)]
+    gpus = sorted(attested.gpus, key=lambda gpu: gpu.aside is not None)[:count] or declared
+    return Machine(name=name, cores=_cores(node), gpus=gpus)
+
+
+def described(machine: Machine, attested: Attested) -> str:
+    """Return a line such as "box: 16 cores, 2 x NVIDIA H200 (9.0), driver 580.65, docker, venv"."""
+    kinds = [f"{gpu.name or 'GPU'} ({gpu.compute_capability or 'of some kind'})" for gpu in machine.gpus]
+    gpus = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
+    driver = [f"driver {gpu.driver}" for gpu in attested.gpus[:1]]
+    number = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
+    return f"{machine.name}: {', '.join([number, *gpus, *driver, *attested.engines])}"
+
+
+def _cores(node: Mapping[str, Any]) -> int:
+    return int(node["Resources"].get("CPU", 0))
+
+
+def _host(node: Mapping[str, Any]) -> str:
+    return str(node.get("NodeManagerHostname") or node["NodeManagerAddress"])
 
 
 def _why(error: OSError) -> str:
     return f"{error.strerror or error}: {error.filename}" if error.filename else str(error.strerror or error)
+
+
+def checked(address: str) -> str:
+    """Return the address. Raises UsageError where this can't be a fleet, or Ray is not installed."""
+    if address not in {LOCAL, AUTO} and not _ADDRESS.fullmatch(address):
+        raise UsageError(f"--fleet {address}: write ray://HOST:PORT, HOST:PORT, auto (the cluster here) or local")
+    if find_spec("ray") is None:
+        raise UsageError("--fleet needs Ray, which is not installed: pip install 'casebook[ray]'")
+    return address
+
+
+@contextmanager
+def connected(address: str, cores: int) -> Iterator[Any]:
+    """Yield the module `ray`, connected. `cores` is what a local cluster shares out.
+
+    Raises EngineError where no cluster answers.
+    """
+    _reach(checked(address))
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray  # noqa: PLC0415 it takes a second, and is an extra
+
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say of lost workers, the run says itself
+    terminate = signal.getsignal(signal.SIGTERM)
+    with ExitStack() as own:
+        options = own.enter_context(_own_cluster(cores)) if address == LOCAL else {}
+        try:
+            _join(ray, address, options)
+        except (OSError, RuntimeError, ValueError, TimeoutError) as error:
+            ray.shutdown()
+            raise EngineError(f"no fleet at {address}: {str(error).strip().split(chr(10))[0]}") from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)  # Ray takes it, and ends the process without a word
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
+    """The server that a cluster starts for a client may not be up when Ray's patience ends; the next one mostly is."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            ray.init(address, logging_level=logging.CRITICAL, log_to_driver=False, **options)
+        except ConnectionAbortedError:
+            ray.shutdown()
+            if not tries_left:
+                raise
+        else:
+            return
+
+
+@contextmanager
+def _own_cluster(cores: int) -> Iterator[dict[str, Any]]:
+    """How to start a cluster here that leaves nothing."""
+    usual = tempfile.gettempdir()
+    where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 the directory in it is private
+    with tempfile.TemporaryDirectory(prefix="casebook-ray-", dir=where, ignore_cleanup_errors=True) as place:
+        yield {
+            "num_cpus": cores,
+            "object_store_memory": _STORE_BYTES,
+            "include_dashboard": False,
+            "_temp_dir": place,
+        }
+
+
+def _reach(address: str) -> None:
+    """Ray itself waits a minute for a host that is not there. Raises EngineError."""
+    match = _ADDRESS.fullmatch(address)
+    if not match:
+        return
+    try:
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), timeout=REACH_S).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise EngineError(f"no fleet at {address}: {why}") from error

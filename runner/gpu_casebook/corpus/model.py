@@ -27,7 +27,6 @@ class Job(Document):
     grade: Grade
     gpus: int = 0
     shared: bool = False
-    cores: int = 1
     compute_capability: str | None = None
     expected_s: float | None = None
     environment_key: str = ""

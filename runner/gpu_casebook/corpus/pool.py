@@ -1,9 +1,7 @@
-"""Workers on this machine: processes that stay, each with one job at a time.
-
-Satisfies `gpu_casebook.corpus.workers.Workers`.
+"""Workers on this machine: processes that stay, each with one job at a time. Satisfies `events.Workers`.
 
 They are fresh interpreters, never forks of the driver, in sessions of their own: Ctrl-C reaches the driver alone, which
-then tells them. See `gpu_casebook.corpus.serve` for their side.
+then hangs up on them. See `gpu_casebook.corpus.worker` for their side.
 """
 
 import os
@@ -11,56 +9,117 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Self
+from queue import Empty, SimpleQueue
+from typing import IO, Self
 
-from gpu_casebook.corpus.model import Finished, Job, Lost, Settings
-from gpu_casebook.corpus.serve import STOP_S, Order, log_path
-from gpu_casebook.corpus.workers import Built, Ended, Event, Gone, Gpu, Machine, Said, Start
+from pydantic import ValidationError
+
+from gpu_casebook.corpus.events import Built, Ended, Event, Gone, Machine, Said, Start
+from gpu_casebook.corpus.model import Lost, Settings
+from gpu_casebook.corpus.worker import STOP_S, Message, Order
 from gpu_casebook.devices import hardware
 
-WORK = "gpu_casebook.corpus.work:run_job"
-_SPARE_S = 1.0
-_PROGRAM = (
-    "import sys; sys.path[:] = {path!r}; from gpu_casebook.corpus.serve import serve; serve({pipe}, *sys.argv[1:])"
-)
+News = SimpleQueue[tuple["WorkerProcess", Message | None]]
+"""What workers say, each with the worker itself. None is the last of a worker, whose process has ended or will."""
+WORK = "gpu_casebook.corpus.jobs:run_job"
+SPARE_S = 1.0
 
 
 def cores() -> int:
-    """How many of this machine's cores this process may use."""
+    """Return how many of this machine's cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def local_machine(jobs: int | None = None) -> Machine:
-    """The machine this runs on, its GPUs as they are now, for `jobs` at once: as many as it has cores, if None."""
-    found = [
-        Gpu(index=gpu.index, compute_capability=gpu.compute_capability, name=gpu.name, aside=gpu.aside)
-        for gpu in hardware.gpus()
-    ]
-    return Machine(name=socket.gethostname(), cores=jobs or cores(), gpus=tuple(found))
+    """Return this machine, its GPUs as they are now, for `jobs` at once: as many as it has cores, if None."""
+    return Machine(name=socket.gethostname(), cores=jobs or cores(), gpus=hardware.gpus())
 
 
-@dataclass(kw_only=True)
-class _Worker:
-    name: str
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    start: Start | None = None
-    begun: float = 0.0
+class WorkerProcess:
+    """One worker, which does `work`, and prints to `log`. Raises OSError."""
+
+    def __init__(self, work: str, news: News, *, name: str = "", log: IO[bytes] | None = None) -> None:
+        self.name = name
+        self.start: Start | None = None
+        self.begun = 0.0
+        self._news = news
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gpu_casebook.corpus.worker", work],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
 
     @property
-    def job(self) -> Job | None:
-        return self.start.job if self.start else None
+    def lives(self) -> bool:
+        return self._process.poll() is None
 
-    def lost(self, after_s: float) -> Lost:
-        """Its end, which has been seen."""
-        return Lost(worker=self.name, reason=_ending(self.process), after_s=after_s)
+    @property
+    def after_s(self) -> float:
+        return time.monotonic() - self.begun
+
+    def begin(self, start: Start, settings: Settings) -> None:
+        self.start, self.begun = start, time.monotonic()
+        order = Order(job=start.job, settings=settings, gpus=start.gpus, builds=start.builds)
+        assert self._process.stdin
+        with suppress(OSError):  # it has died: its last news says so
+            self._process.stdin.write(order.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        with self._process.stdout as lines:
+            for line in lines:
+                try:
+                    self._news.put((self, Message.model_validate_json(line)))
+                except ValidationError:  # half a message was its last
+                    break
+        self._news.put((self, None))
+
+    def hang_up(self) -> None:
+        assert self._process.stdin
+        with suppress(OSError):
+            self._process.stdin.close()
+
+    def end(self, deadline: float) -> None:
+        """Wait until it has ended by itself, as it was hung up on; kill it then, or when that is interrupted."""
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+    def ending(self) -> str:
+        """Return how it ended, which it has."""
+        status = self._process.returncode
+        if status == -signal.SIGKILL:
+            return "it was killed: by somebody, or by the kernel when memory ran out"
+        if status < 0:
+            return f"it ended with {signal.Signals(-status).name}"
+        return f"it ended with exit status {status}"
+
+
+def end_all(workers: Iterable[WorkerProcess], within_s: float) -> None:
+    """Have these workers interrupt their jobs and end; all at once if that is interrupted too."""
+    ending, deadline = list(workers), time.monotonic() + within_s
+    for worker in ending:
+        worker.hang_up()
+    try:
+        for worker in ending:
+            worker.end(deadline)
+    except BaseException:
+        for worker in ending:
+            worker.end(0.0)
+        raise
 
 
 class Pool:
@@ -76,7 +135,8 @@ class Pool:
         self._settings, self._log, self._work = settings, log, work
         self._look = machine
         self._machine: Machine | None = None
-        self._workers: dict[Connection, _Worker] = {}
+        self._workers: dict[str, WorkerProcess] = {}
+        self._news: News = SimpleQueue()
         self._early: list[Event] = []
         self._stopped = False
 
@@ -85,12 +145,9 @@ class Pool:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Every worker is gone within `STOP_S` and a little; at once if that is interrupted too."""
-        processes = [worker.process for worker in self._workers.values()]
-        for connection in self._workers:
-            connection.close()
-        self._workers.clear()
-        _end(processes, STOP_S + _SPARE_S)
+        """Every worker is gone within `STOP_S` and a little."""
+        workers, self._workers = self._workers, {}
+        end_all(workers.values(), STOP_S + SPARE_S)
 
     @property
     def machines(self) -> Sequence[Machine]:
@@ -101,104 +158,52 @@ class Pool:
         return [replace(self._machine, cores=busy) if self._stopped else self._machine]
 
     def start(self, start: Start) -> str:
-        name = self._free_name()
+        # What died while it had nothing to do is no loss to this job.
+        idle = (worker for worker in self._workers.values() if worker.start is None and worker.lives)
+        numbers = range(1, len(self._workers) + 2)
+        name = next(name for number in numbers if (name := f"w{number}") not in self._workers)
         try:
-            worker = self._idle() or self._spawn(name)
+            worker = next(idle, None) or self._spawn(name)
         except OSError as error:
             reason = f"no process could be started: {error.strerror or error}"
             self._early.append(Gone(job=start.job, lost=Lost(worker=name, reason=reason, after_s=0.0)))
             return name
-        worker.start, worker.begun = start, time.monotonic()
-        with suppress(OSError):  # it has died: `events` will see that
-            worker.connection.send(Order(start.job, tuple(start.gpus), start.builds))
+        worker.begin(start, self._settings)
         return worker.name
 
-    def events(self, within_s: float) -> Sequence[Event]:
-        early, self._early = self._early, []
-        ready = wait(self._workers, 0 if early else within_s)
-        return early + [event for connection in ready for event in self._read(self._workers[connection])]  # type: ignore[index]
+    def _spawn(self, name: str) -> WorkerProcess:
+        with log_path(self._log, name).open("ab") as log:
+            worker = self._workers[name] = WorkerProcess(self._work, self._news, name=name, log=log)
+        return worker
 
-    def _read(self, worker: _Worker) -> list[Event]:
-        """What came from a worker; whatever can't be read, such as half a message, was its last."""
-        events: list[Event] = []
-        try:
-            while worker.connection.poll():
-                events += self._understood(worker, worker.connection.recv())
-        except (EOFError, OSError, UnpicklingError):
-            events += self._buried(worker)
+    def events(self, within_s: float) -> Sequence[Event]:
+        events, self._early = self._early, []
+        with suppress(Empty):
+            events += self._understood(*self._news.get(timeout=0 if events else within_s))
+            while True:
+                events += self._understood(*self._news.get_nowait())
         return events
 
-    def _understood(self, worker: _Worker, message: str | Finished | None) -> list[Event]:
+    def _understood(self, worker: WorkerProcess, message: Message | None) -> list[Event]:
+        if message is None:
+            del self._workers[worker.name]
+            end_all([worker], SPARE_S)
         start = worker.start
         if start is None:
             return []
-        if isinstance(message, str):
-            return [Said(worker=worker.name, job=start.job, text=message)]
-        self._released(worker)
-        if message is None:
-            return [Built(job=start.job, after_s=time.monotonic() - worker.begun)]
-        self._stopped |= message.stops
-        return [Ended(finished=message.model_copy(update={"worker": worker.name, "job": start.job}))]
-
-    def _buried(self, worker: _Worker) -> list[Event]:
-        del self._workers[worker.connection]
-        worker.connection.close()
-        _end([worker.process], _SPARE_S)
-        job = worker.job
-        if job is None:
-            return []
-        self._released(worker)
-        return [Gone(job=job, lost=worker.lost(time.monotonic() - worker.begun))]
-
-    def _released(self, worker: _Worker) -> None:
-        if worker.start and worker.start.gpus:
-            self._machine = None
+        if message and message.said is not None:
+            return [Said(worker=worker.name, job=start.job, text=message.said)]
         worker.start = None
-
-    def _idle(self) -> _Worker | None:
-        """One that lives: what ended while it had nothing to do is no loss to the next job."""
-        free = (worker for worker in self._workers.values() if worker.start is None)
-        return next((worker for worker in free if worker.process.poll() is None), None)
-
-    def _free_name(self) -> str:
-        taken = {worker.name for worker in self._workers.values()}
-        return next(name for number in range(1, len(taken) + 2) if (name := f"w{number}") not in taken)
-
-    def _spawn(self, name: str) -> _Worker:
-        """Raises OSError."""
-        ours, theirs = socket.socketpair()
-        with ours, theirs, log_path(self._log, name).open("ab") as log:
-            program = _PROGRAM.format(path=sys.path, pipe=theirs.fileno())
-            process = subprocess.Popen(
-                [sys.executable, "-c", program, self._settings.model_dump_json(), self._work],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=[theirs.fileno()],
-            )
-            worker = _Worker(name=name, process=process, connection=Connection(ours.detach()))
-        self._workers[worker.connection] = worker
-        return worker
+        if start.gpus:
+            self._machine = None
+        if message is None:
+            return [Gone(job=start.job, lost=Lost(worker=worker.name, reason=worker.ending(), after_s=worker.after_s))]
+        if message.finished is None:
+            return [Built(job=start.job, after_s=worker.after_s)]
+        self._stopped |= message.finished.stops
+        return [Ended(finished=message.finished.model_copy(update={"worker": worker.name, "job": start.job}))]
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]], within_s: float) -> None:
-    """Their pipes are closed, so they should end by themselves."""
-    deadline = time.monotonic() + within_s
-    try:
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def _ending(process: subprocess.Popen[bytes]) -> str:
-    status = process.returncode
-    if status == -signal.SIGKILL:
-        return "it was killed: by somebody, or by the kernel when memory ran out"
-    if status is not None and status < 0:
-        return f"it ended with {signal.Signals(-status).name}"
-    return f"it ended with exit status {status}"
+def log_path(directory: Path, worker: str) -> Path:
+    """Return where a worker's output goes."""
+    return directory / f"{worker}.log"

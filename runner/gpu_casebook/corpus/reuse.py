@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from gpu_casebook.corpus.jobs import REASON_LIMIT, facts, options_of
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.corpus.work import REASON_LIMIT, facts, options_of
+from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, evidence_files, load
 from gpu_casebook.manifest.case import Case
@@ -26,14 +27,6 @@ from gpu_casebook.words import instant, seconds, utc
 NONE_YET = "no evidence yet"
 
 
-class Device(NamedTuple):
-    """A GPU that the run may use. An empty driver is one that nobody knows."""
-
-    name: str
-    compute_capability: str
-    driver: str = ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Here:
     """What a run of today has: `image` names what it would run a recipe in, given the base that the evidence stands on.
@@ -41,7 +34,7 @@ class Here:
     `machine` is the processor's architecture, such as x86_64.
     """
 
-    devices: Collection[Device] = ()
+    devices: Collection[HostGpu] = ()
     image: Callable[[Recipe, str], str | None] = lambda _recipe, _base: None
     machine: str = platform.machine()
 
@@ -123,7 +116,7 @@ def _hardware_changed(evidence: Evidence, wanted: Wanted, here: Here) -> str | N
     return None
 
 
-def _is_here(gpu: Gpu, devices: Collection[Device]) -> bool:
+def _is_here(gpu: Gpu, devices: Collection[HostGpu]) -> bool:
     return any(
         (device.name, device.compute_capability) == (gpu.name, gpu.compute_capability)
         and device.driver in {"", gpu.driver}

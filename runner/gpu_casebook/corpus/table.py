@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TextIO
 
 from gpu_casebook.console import Console
+from gpu_casebook.corpus.events import Machine, Start
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
-from gpu_casebook.corpus.order import left_s
-from gpu_casebook.corpus.workers import Machine, Start
+from gpu_casebook.corpus.schedule import left_s
 from gpu_casebook.text import one_line
 from gpu_casebook.words import seconds
 

@@ -29,17 +29,17 @@ class HostGpu:
     """One GPU as the driver tells of it. `minor` is the number in /dev/nvidia<minor>; memory in bytes.
 
     `pci` is its place as "00000000:00:06.0", by which the kernel log knows it. `aside` says why it is not
-    to be used, and what to do about it: see `gpu_casebook.devices.aside`.
+    to be used, and what to do about it: see `gpu_casebook.devices.aside`. What is unknown is empty.
     """
 
     index: int
-    name: str
-    uuid: str
-    minor: int
-    compute_capability: str
-    memory_bytes: int
-    free_bytes: int
-    driver: str
+    name: str = ""
+    uuid: str = ""
+    minor: int = 0
+    compute_capability: str = ""
+    memory_bytes: int = 0
+    free_bytes: int = 0
+    driver: str = ""
     pci: str = ""
     aside: str | None = None
 

@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from gpu_casebook.corpus.jobs import REASON_LIMIT
 from gpu_casebook.corpus.model import End, Finished, Job
-from gpu_casebook.corpus.work import REASON_LIMIT
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Failure, Grade
@@ -25,45 +25,30 @@ from gpu_casebook.text import one_line
 Look = Callable[[Case, Job], Job | Finished]
 """A last look at a job that can run: its end, where it need not be run, or else the job, with what there is to say."""
 
-Cant = Callable[[EnvironmentSpec, Job], str | None]
-"""Why an environment can't run on what there is; None if it can."""
+Unable = Callable[[EnvironmentSpec, Job], str | None]
+"""Returns why an environment can't run on what there is; None if it can."""
 
 _SHOWN = 12
 _CODE = "runner/gpu_casebook/"
 _DECIDES_NOTHING = (
-    *(
-        f"{_CODE}{name}/"
-        for name in (
-            "author",
-            "bisect",
-            "bundle",
-            "cli",
-            "corpus",
-            "doctor",
-            "issue",
-            "records",
-            "releases",
-            "report",
-            "watch",
-        )
-    ),
-    *(f"{_CODE}{name}.py" for name in ("__main__", "console", "live", "pytest_plugin", "redact", "words")),
+    *("author", "bisect", "bundle", "cli", "corpus", "doctor", "issue", "records", "releases", "report", "watch"),
+    *("__main__.py", "console.py", "pytest_plugin.py", "redact.py", "words.py"),
 )
 """Parts of the runner that no verdict rests on; of a part that is new, each does until it is named here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Each that is given narrows down; several of one kind widen it. `cases` and `environments` are globs, and so are
-    `projects`, in which capitals do not count. `changed_since` is a revision of git.
-    """
+    """Each field that is given narrows the selection down; several values of one field widen it."""
 
     cases: Sequence[str] = ()
+    """Globs, as in `environments` and `projects`; capitals do not count in projects."""
     failures: Sequence[str] = ()
     projects: Sequence[str] = ()
     environments: Sequence[str] = ()
     grades: Sequence[str] = ()
     changed_since: str | None = None
+    """A revision of git."""
 
     def __str__(self) -> str:
         """As on the command line; "all" where nothing narrows it down."""
@@ -104,7 +89,7 @@ def as_it_is(_case: Case, job: Job) -> Job:
 
 
 def select(
-    root: Path, selection: Selection, cant: Cant, expected_s: Mapping[str, float], look: Look = as_it_is
+    root: Path, selection: Selection, unable: Unable, expected_s: Mapping[str, float], look: Look = as_it_is
 ) -> Chosen:
     """The jobs of a run in the checkout at `root`. `expected_s` has durations by the job's name, as far as known.
 
@@ -115,7 +100,7 @@ def select(
     """
     selection.check()
     ids = _named(root, selection)
-    images, chosen, seen = known_images(root), Chosen([], []), _Seen()
+    images, chosen, having = known_images(root), Chosen([], []), _Having()
     for id_ in ids:
         try:
             case = find(root, id_, images)
@@ -127,12 +112,12 @@ def select(
                 _why(error),
             )
             continue
-        seen.note(case)
+        having.note(case)
         for environment in case.manifest.environments:
             if selection.takes(case, environment):
-                _take(chosen, case, _job(case, environment, expected_s), cant, look)
+                _take(chosen, case, _job(case, environment, expected_s), unable, look)
     if not chosen.jobs and selection.changed_since is None:
-        raise UsageError(f"nothing is selected by {selection}; {seen}")
+        raise UsageError(f"nothing is selected by {selection}; {having}")
     return chosen
 
 
@@ -145,15 +130,15 @@ def changed(root: Path, revision: str) -> set[str]:
     """
     paths = _changed_paths(root, revision)
     every = set(discover(root))
-    if any(map(_is_everybodys, paths)):
+    if any(map(_concerns_all, paths)):
         return every
     images = {path.split("/")[1] for path in paths if path.startswith("images/")}
     own = {path.split("/")[1] for path in paths if path.startswith("cases/")}
     return (own & every) | set(_on_images(root, every - own, images))
 
 
-def _take(chosen: Chosen, case: Case, job: Job, cant: Cant, look: Look) -> None:
-    if reason := cant(case.environment(job.environment), job):
+def _take(chosen: Chosen, case: Case, job: Job, unable: Unable, look: Look) -> None:
+    if reason := unable(case.environment(job.environment), job):
         _end(chosen, job, End.SKIPPED, reason)
         return
     try:
@@ -200,7 +185,7 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, CasebookError) else f"it can't be read: {type(error).__name__}: {error}"
 
 
-class _Seen:
+class _Having:
     """What the cases that were looked at have, for whoever selected something else."""
 
     def __init__(self) -> None:
@@ -246,10 +231,11 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}" or "none"
 
 
-def _is_everybodys(path: str) -> bool:
+def _concerns_all(path: str) -> bool:
     if path.startswith("images/"):
         return path.startswith("images/common/") or path.count("/") == 1
-    return path.startswith(_CODE) and path.endswith(".py") and not path.startswith(_DECIDES_NOTHING)
+    part = path.removeprefix(_CODE).split("/")[0]
+    return path.startswith(_CODE) and path.endswith(".py") and part not in _DECIDES_NOTHING
 
 
 def _on_images(root: Path, ids: Collection[str], images: Collection[str]) -> Iterator[str]:

@@ -28,7 +28,7 @@ def status(run: Run) -> int:
     return 0 if ends[End.RAN] or ends[End.REUSED] else ExitStatus.SKIPPED
 
 
-def summary(run: Run) -> list[str]:
+def lines(run: Run) -> list[str]:
     """How many are confirmed; then what is not, what broke, what was skipped, and why the others ran again."""
     of = {end: [each for each in run.finished if each.end is end] for end in End}
     return [

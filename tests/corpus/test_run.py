@@ -3,22 +3,23 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import begin as module
 from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.begin import Wish, begin, cant, durations, local_machine, room_for
+from gpu_casebook.corpus.events import Machine
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings
-from gpu_casebook.corpus.select import Selection
-from gpu_casebook.corpus.workers import Gpu, Machine
+from gpu_casebook.corpus.run import Request, begin, check_disk, durations, local_machine, unable
+from gpu_casebook.corpus.selection import Selection
 from gpu_casebook.devices import hardware
+from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.trial import Recipe
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_journal import NOW, finished, job
-from tests.corpus.test_select import add
+from tests.corpus.test_selection import add
 from tests.fakes import FakeEngine
 from tests.run.test_pipeline import H200
 
@@ -52,38 +53,38 @@ class TestMachine:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with_gpus(monkeypatch, 0)
-        assert local_machine(None, None, elsewhere=True).gpus == ()
+        assert local_machine(None, None, elsewhere=True).gpus == []
         assert [gpu.index for gpu in local_machine(None, [3], elsewhere=True).gpus] == [3]
 
 
-class TestCant:
+class TestUnable:
     def test_without_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         here = with_gpus(monkeypatch)
-        why = cant([here], FakeEngine({}, DIRECT), None)
+        why = unable([here], FakeEngine({}, DIRECT), None)
         assert why(NEEDS, gpu_job()) == "1 GPU is needed, and there is none"
         assert why(EnvironmentSpec(image="cpu", requirements=[]), job("a")) is None
 
     def test_with_one_that_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
         here = with_gpus(monkeypatch, 0)
-        assert cant([here], FakeEngine({}, DIRECT), None)(NEEDS, gpu_job()) is None
-        said = cant([here], FakeEngine({}), None)(NEEDS, gpu_job())
+        assert unable([here], FakeEngine({}, DIRECT), None)(NEEDS, gpu_job()) is None
+        said = unable([here], FakeEngine({}), None)(NEEDS, gpu_job())
         assert said == "the venv engine has no way to a GPU here"
 
     def test_the_driver_counts_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
         here = with_gpus(monkeypatch, 0)
         newer = NEEDS.model_copy(update={"driver": ">=9999"})
-        assert "driver >=9999 needed" in (cant([here], FakeEngine({}, DIRECT), None)(newer, gpu_job()) or "")
+        assert "driver >=9999 needed" in (unable([here], FakeEngine({}, DIRECT), None)(newer, gpu_job()) or "")
 
     def test_only_the_gpus_that_were_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with_gpus(monkeypatch, 0, 1)
         two = NEEDS.model_copy(update={"gpus": 2})
-        why = cant([local_machine(None, [1])], FakeEngine({}, DIRECT), [1])
+        why = unable([local_machine(None, [1])], FakeEngine({}, DIRECT), [1])
         assert why(two, gpu_job().model_copy(update={"gpus": 2})) == "2 GPUs are needed, and there is 1"
 
     def test_a_fleet_is_asked_for_its_machines(self) -> None:
-        fleet = [HERE, Machine(name="there", cores=1, gpus=[Gpu(index=0, compute_capability="9.0")])]
-        assert cant(fleet, None, None)(NEEDS, gpu_job()) is None
-        assert cant(fleet[:1], None, None)(NEEDS, gpu_job())
+        fleet = [HERE, Machine(name="there", cores=1, gpus=[HostGpu(index=0, compute_capability="9.0")])]
+        assert unable(fleet, None, None)(NEEDS, gpu_job()) is None
+        assert unable(fleet[:1], None, None)(NEEDS, gpu_job())
 
 
 def record(reports: Path, *ends: Finished, days: int = 0) -> None:
@@ -108,14 +109,14 @@ def test_durations_are_those_of_the_last_time_that_it_ran(tmp_path: Path) -> Non
 
 class Bench:
     def __init__(self, checkout: Checkout, place: Path) -> None:
-        self.root, self.said = checkout.root, list[str]()
+        self.root = checkout.root
         self.settings = Settings(root=str(self.root), reports=str(self.root / "reports"), engine="venv")
         self.engine = VenvEngine(place / "cache", place)
 
-    def begin(self, **selection: object) -> module.Begun | None:
+    def begin(self, **selection: object) -> Journal | None:
         asked = Selection(**selection)  # type: ignore[arg-type]
-        wish = Wish(settings=self.settings, selection=asked, max_age_s=0.0, command="casebook corpus")
-        return begin(wish, [HERE], self.engine, self.said.append)
+        request = Request(settings=self.settings, selection=asked, max_age_s=0.0, command="casebook corpus")
+        return begin(request, [HERE], self.engine)
 
 
 @pytest.fixture
@@ -129,22 +130,14 @@ def bench(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_begins_with_a_record_of_what_is_to_be_done_and_what_need_not(bench: Bench) -> None:
     begun = bench.begin()
     assert begun
-    with begun.journal:
-        run = journal.read(begun.journal.directory)
+    with begun:
+        run = journal.read(begun.directory)
     assert [job.name for job in run.jobs] == ["alpha/current", "alpha/interpreter", "beta"]
     assert {each.job.name: each.end for each in run.finished} == {"alpha/current": End.SKIPPED, "beta": End.BROKE}
     assert [(job.name, job.because) for job in run.left] == [("alpha/interpreter", "all are to be run again")]
     assert (run.selection, run.command, run.ended) == ("all", "casebook corpus", None)
     assert run.runner.startswith("0.")
     assert run.disk_before_bytes
-    assert any(line.startswith("disk: up to ") for line in bench.said)
-
-
-def test_where_nothing_is_left_no_disk_is_needed(bench: Bench) -> None:
-    begun = bench.begin(environments=["current"])
-    assert begun
-    begun.journal.close()
-    assert bench.said == []
 
 
 def test_a_disk_that_will_not_do_leaves_no_record(bench: Bench) -> None:
@@ -161,13 +154,11 @@ def test_reports_that_can_not_be_written_are_one_line(bench: Bench) -> None:
         bench.begin()
 
 
-def test_a_run_that_goes_on_needs_room_for_the_rest_alone(bench: Bench) -> None:
-    left = Job(
-        case="alpha", environment="interpreter", failure="x", project="o/n", grade=Grade.SIMULATED, environment_key="k"
-    )
-    assert room_for(bench.settings, [], bench.engine, bench.said.append) == (set(), None)
-    assert bench.said == []
-    assert room_for(bench.settings, [left], None, bench.said.append) == (set(), None)
-    assert room_for(bench.settings, [left], bench.engine, bench.said.append).ready == set()
-    assert len(bench.said) == 1
-    assert room_for(bench.settings.model_copy(update={"image": "x"}), [left], bench.engine, print).ready == {"k"}
+def test_what_is_there_already_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = VenvEngine(tmp_path / "not" / "yet", tmp_path)
+    large = Recipe(image="cpu", lock="# download-bytes: 999999999999999\n")
+    with pytest.raises(MachineError, match=f"^the disk is too small for this run: {tmp_path} needs 1e[+]03 TB for env"):
+        check_disk(engine, [large])
+    check_disk(engine, [Recipe(image="cpu", lock="")])
+    monkeypatch.setattr(VenvEngine, "has", lambda _self, _recipe: True)
+    check_disk(engine, [large])

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.corpus.model import End, Finished, Job
-from gpu_casebook.corpus.select import _DECIDES_NOTHING, Chosen, Selection, select
+from gpu_casebook.corpus.selection import _CODE, _DECIDES_NOTHING, Chosen, Selection, select
 from gpu_casebook.errors import UsageError
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.manifest.model import EnvironmentSpec
@@ -139,7 +139,7 @@ def test_a_manifest_that_breaks_the_reader_is_its_own_result(three: Checkout, mo
             raise RecursionError("too deep")
         return find(root, id_, images)
 
-    monkeypatch.setattr("gpu_casebook.corpus.select.find", breaks)
+    monkeypatch.setattr("gpu_casebook.corpus.selection.find", breaks)
     found = chosen(three, environments=["current"])
     assert [(each.job.name, each.reason) for each in found.ended] == [
         ("beta", "it can't be read: RecursionError: too deep")
@@ -239,7 +239,7 @@ class TestChangedSince:
 
     def test_the_parts_of_the_runner_that_decide_nothing_are_there(self) -> None:
         root = Path(__file__).parents[2]
-        assert [path for path in _DECIDES_NOTHING if not (root / path).exists()] == []
+        assert [part for part in _DECIDES_NOTHING if not (root / _CODE / part).exists()] == []
 
     def test_what_went_on_elsewhere_since_the_branch_left_is_not_ours(self, history: Checkout) -> None:
         git(history, "checkout", "--quiet", "-b", "mine")

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus.closing import BROKE, NOT_CONFIRMED, status, summary
 from gpu_casebook.corpus.model import End, Finished, Lost, Run, Settings
+from gpu_casebook.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
 from gpu_casebook.evidence import Verdict
 from tests.corpus.test_journal import NOW, finished, job
 
@@ -43,7 +43,7 @@ def test_exit_status(ended: Run, expected: int) -> None:
 
 def test_the_summary_begins_with_how_many_are_confirmed_of_how_many() -> None:
     everything = run(CONFIRMED, REUSED, FAILS, OPEN, SKIPPED, BROKEN, left=2)
-    assert summary(everything) == [
+    assert lines(everything) == [
         "2 of 4 confirmed (1 reused, 1 skipped, 1 broke, 2 not run)",
         "  wrong-failure: c/e: it failed in another way",
         "  inconclusive: d/e: too few trials",
@@ -51,17 +51,17 @@ def test_the_summary_begins_with_how_many_are_confirmed_of_how_many() -> None:
         "  skipped: 1, there is no GPU: e/e",
         "  reused: 1: b/e",
     ]
-    assert summary(run(CONFIRMED)) == ["1 of 1 confirmed"]
+    assert lines(run(CONFIRMED)) == ["1 of 1 confirmed"]
 
 
 def test_what_broke_does_not_count_as_not_confirmed() -> None:
-    assert summary(run(CONFIRMED, BROKEN))[0] == "1 of 1 confirmed (1 broke)"
+    assert lines(run(CONFIRMED, BROKEN))[0] == "1 of 1 confirmed (1 broke)"
 
 
 def test_like_reasons_are_one_line_the_commonest_first() -> None:
     skipped = [SKIPPED.model_copy(update={"job": job(f"s-{n}")}) for n in range(9)]
     other = finished(job("t"), end=End.SKIPPED, verdict=None, reason="2 GPUs are needed")
-    assert summary(run(CONFIRMED, other, *skipped))[1:] == [
+    assert lines(run(CONFIRMED, other, *skipped))[1:] == [
         "  skipped: 9, there is no GPU: s-0/e, s-1/e, s-2/e, s-3/e, s-4/e, s-5/e and 3 more",
         "  skipped: 1, 2 GPUs are needed: t/e",
     ]
@@ -70,7 +70,7 @@ def test_like_reasons_are_one_line_the_commonest_first() -> None:
 def test_why_others_ran_again() -> None:
     again = finished(job("a", because="the lock changed"))
     new = [finished(job(f"n-{n}", because="no evidence yet")) for n in range(2)]
-    assert summary(run(again, *new))[1:] == [
+    assert lines(run(again, *new))[1:] == [
         "  run: 2, no evidence yet: n-0/e, n-1/e",
         "  run: 1, the lock changed: a/e",
     ]
@@ -78,12 +78,12 @@ def test_why_others_ran_again() -> None:
 
 def test_lost_workers_are_told() -> None:
     lost = [Lost(worker="w1", reason="it was killed", after_s=1.0)] * 2
-    assert "  lost 2 workers: a/e: it was killed" in summary(run(finished(job("a"), lost=lost)))
+    assert "  lost 2 workers: a/e: it was killed" in lines(run(finished(job("a"), lost=lost)))
 
 
 def test_a_thousand_that_broke_are_not_a_thousand_lines() -> None:
     broke = [BROKEN.model_copy(update={"job": job(f"x-{n:04}")}) for n in range(1000)]
-    lines = summary(run(*broke))
-    assert len(lines) == 52
-    assert lines[-1] == "  broke: 950 more, which the run's page lists"
-    assert all(len(line) <= 302 and "\n" not in line for line in lines)
+    said = lines(run(*broke))
+    assert len(said) == 52
+    assert said[-1] == "  broke: 950 more, which the run's page lists"
+    assert all(len(line) <= 302 and "\n" not in line for line in said)

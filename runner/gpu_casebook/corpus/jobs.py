@@ -3,10 +3,10 @@
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_casebook.console import Console
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
@@ -36,15 +36,17 @@ def run_job(
     """
     started, begun = datetime.now(UTC), time.monotonic()
     try:
-        came = _patiently(_build if builds else _once, job, settings, console, gpus)
+        do = partial(_build, job, settings, console) if builds else partial(_once, job, settings, console, gpus)
+        came = _patiently(do, job, settings, console)
         if came is None:
             return None
     except CasebookError as error:
-        came = _broke(str(error), stops=_is_the_disk(error) or isinstance(error, _EngineGoneError))
+        full = isinstance(error.__cause__, OSError) and disk_is_full(error.__cause__)
+        came = _broke(str(error), stops=full or isinstance(error, _EngineGoneError))
     except OSError as error:
-        came = _broke(_of_os(error), stops=disk_is_full(error))
+        came = _broke(os_reason(error), stops=disk_is_full(error))
     except Exception as error:  # noqa: BLE001 whatever a case does to the runner is that case's own result
-        came = _broke(_of_runner(error))
+        came = _broke(_runner_reason(error))
     return Finished(job=job, started=started, duration_s=time.monotonic() - begun, **came)
 
 
@@ -52,28 +54,17 @@ class _EngineGoneError(EngineError):
     """It does not answer any more, and did not come back."""
 
 
-class _At(NamedTuple):
-    file: str
-    line: int
-
-
 _Came = dict[str, Any] | None
 
 
-def _patiently(
-    do: Callable[[Job, Settings, Console, Sequence[int]], _Came],
-    job: Job,
-    settings: Settings,
-    console: Console,
-    gpus: Sequence[int],
-) -> _Came:
+def _patiently(do: Callable[[], _Came], job: Job, settings: Settings, console: Console) -> _Came:
     """Do it, and once more where the engine went away meanwhile and came back."""
     try:
-        return do(job, settings, console, gpus)
+        return do()
     except EngineError as error:
         console.say(f"{job.name}: {one_line(str(error), REASON_LIMIT)}; waiting for the engine")
         _wait_for_engine(settings, console)
-        return do(job, settings, console, gpus)
+        return do()
 
 
 def _wait_for_engine(settings: Settings, console: Console) -> None:
@@ -88,7 +79,7 @@ def _wait_for_engine(settings: Settings, console: Console) -> None:
         time.sleep(_POLL_S)
 
 
-def _build(job: Job, settings: Settings, console: Console, _gpus: Sequence[int]) -> _Came:
+def _build(job: Job, settings: Settings, console: Console) -> _Came:
     root = Path(settings.root)
     case = find(root, job.case, known_images(root))
     with registry.choose(settings.engine, root, console.say) as engine:
@@ -142,19 +133,13 @@ def _broke(reason: str, *, stops: bool = False) -> dict[str, Any]:
     return {"end": End.BROKE, "reason": one_line(reason, REASON_LIMIT), "stops": stops}
 
 
-def _is_the_disk(error: BaseException) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, OSError) and disk_is_full(cause)
-
-
-def _of_os(error: OSError) -> str:
+def os_reason(error: OSError) -> str:
+    """Return what an error of the system says, in one line."""
     at = f" {error.filename}" if error.filename else ""
     return f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
 
 
-def _of_runner(error: Exception) -> str:
-    at = _At("?", 0)
-    with suppress(IndexError):
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        at = _At(Path(frame.filename).name, frame.lineno or 0)
-    return f"the runner failed: {type(error).__name__}: {error} ({at.file}:{at.line})"
+def _runner_reason(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
+    return f"the runner failed: {type(error).__name__}: {error} ({at})"

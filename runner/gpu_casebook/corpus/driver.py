@@ -7,20 +7,22 @@ taken up again.
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_casebook.corpus import order
+from gpu_casebook.corpus import schedule
+from gpu_casebook.corpus.events import Built, Ended, Event, Gone, Said, Start, Workers
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.table import RunTable
-from gpu_casebook.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Said, Start, Workers, given_up
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.report import render
 
+ATTEMPTS = 3
+"""How many workers one job may lose: it may be what kills them."""
 WAIT_S = 1.0
 """How long to wait for news before looking at the machines again."""
 PAGES_EVERY_S = 180.0
@@ -28,33 +30,27 @@ MACHINE_STOPS = 2
 """How often one job may find that a machine can't go on, where there is no other one."""
 
 
-def nothing() -> None:
-    """Where nobody wants to know."""
-
-
 @dataclass(kw_only=True)
 class Driver:
-    """One run from here to its end. `prepared` has what environments are ready on which machine.
-
-    `lost` is called when a worker went away: something of its job may still run. With `fail_fast` no job is started
-    after one that is not confirmed.
-    """
+    """One run from here to its end."""
 
     journal: Journal
     workers: Workers
     display: RunTable
-    prepared: set[tuple[str, str]] = field(default_factory=set)
-    lost: Callable[[], object] = nothing
+    ready: set[str] = field(default_factory=set)
+    """Keys of the environments that need not be built before their jobs start."""
+    lost: Callable[[], object] = lambda: None
+    """Called when a worker went away: something of its job may still run."""
     fail_fast: bool = False
+    """Start nothing more after a job that is not confirmed."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._waiting = order.ranked(self.journal.run.left)
-        self._running: dict[str, tuple[Start, str]] = {}
+        self._waiting = schedule.ranked(self.journal.run.left)
+        self._running: dict[str, Start] = {}
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
         self._built_s: dict[str, float] = defaultdict(float)
-        self._names = set(self.journal.run.workers)
         self._ended: list[Finished] = []
         self._failed = False
         self._pages = Pages(Path(self.journal.run.settings.reports), self.clock)
@@ -69,7 +65,7 @@ class Driver:
         finally:
             self._record()
         self._pages.wait()
-        self.journal.update(workers=sorted(self._names))
+        self.journal.update(workers=sorted({each.worker for each in self.journal.run.finished if each.worker}))
 
     def _loop(self) -> None:
         while self._waiting or self._running:
@@ -85,22 +81,20 @@ class Driver:
             self._pages.now_and_then()
 
     def _start(self) -> None:
-        running = [start for start, _ in self._running.values()]
-        starts = order.choose(self._waiting, running, self.workers.machines, self.prepared)
+        machine = schedule.together(self.workers.machines)
+        starts = schedule.choose(self._waiting, list(self._running.values()), machine, self.ready)
         started = {start.job.name for start in starts}
         self._waiting = [job for job in self._waiting if job.name not in started]
         for start in starts:
-            worker = self.workers.start(start)
-            self._running[start.job.name] = start, worker
-            self._names.add(worker)
-            self.display.started(start, worker)
+            self._running[start.job.name] = start
+            self.display.started(start, self.workers.start(start))
 
     def _without_hope(self) -> bool:
-        """Whether any job had to be given up, as no machine that there is now can run it: a GPU was set aside."""
+        """Give up jobs that no machine can run any more, such as those whose GPU was set aside; whether any was."""
         machines = self.workers.machines
         if not machines:
             raise MachineError("no machine is left to run the rest on")
-        hopeless = [(job, why) for job in self._waiting if (why := order.impossible(job, machines))]
+        hopeless = [(job, why) for job in self._waiting if (why := schedule.impossible(job, machines))]
         for job, why in hopeless:
             self._waiting.remove(job)
             self._end(Finished(job=job, end=End.SKIPPED, reason=why, started=datetime.now(UTC)))
@@ -113,16 +107,15 @@ class Driver:
             case Ended(finished=finished) if finished.stops:
                 self._stops(finished)
             case Ended(finished=finished):
-                start, _ = self._running.pop(finished.job.name)
+                del self._running[finished.job.name]
                 if finished.end is End.RAN:
-                    self.prepared.add((start.machine, start.job.environment_key))
+                    self.ready.add(finished.job.environment_key)
                 self._end(finished)
             case Built(job=job, after_s=after_s):
-                start, _ = self._running.pop(job.name)
-                self.prepared.add((start.machine, job.environment_key))
+                self.ready.add(job.environment_key)
                 self._built_s[job.name] += after_s
-                self._waiting = order.ranked([*self._waiting, job])
                 self.display.built(job)
+                self._wait_again(job)
             case Gone(job=job, lost=lost):
                 self.lost()
                 self._again(job, lost)
@@ -136,13 +129,27 @@ class Driver:
         self._again(job, Lost(worker=finished.worker, reason=finished.reason, after_s=finished.duration_s))
 
     def _again(self, job: Job, lost: Lost) -> None:
-        del self._running[job.name]
-        self._lost[job.name].append(lost)
+        all_lost = self._lost[job.name]
+        all_lost.append(lost)
         self.display.lost(job, lost)
-        if len(self._lost[job.name]) >= ATTEMPTS:
-            self._end(given_up(job, self._lost[job.name]))
-        else:
-            self._waiting = order.ranked([*self._waiting, job])
+        if len(all_lost) < ATTEMPTS:
+            self._wait_again(job)
+            return
+        del self._running[job.name]
+        self._end(
+            Finished(
+                job=job,
+                end=End.BROKE,
+                reason=f"{len(all_lost)} workers were lost with it, the last: {lost.worker}: {lost.reason}",
+                worker=lost.worker,
+                started=datetime.now(UTC),
+                duration_s=sum(each.after_s for each in all_lost),
+            )
+        )
+
+    def _wait_again(self, job: Job) -> None:
+        del self._running[job.name]
+        self._waiting = schedule.ranked([*self._waiting, job])
 
     def _end(self, finished: Finished) -> None:
         name = finished.job.name
@@ -188,8 +195,3 @@ class Pages:
     def wait(self) -> None:
         if self._thread:
             self._thread.join()
-
-
-def ended_cases(finished: Sequence[Finished]) -> set[str]:
-    """Cases whose pages a run changes."""
-    return {each.job.case for each in finished if each.end is End.RAN}

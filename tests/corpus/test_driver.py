@@ -7,19 +7,20 @@ from typing import Self
 
 import pytest
 
-from gpu_casebook.corpus import drive as module
-from gpu_casebook.corpus import order
-from gpu_casebook.corpus.drive import Driver, Pages
+from gpu_casebook.corpus import driver as module
+from gpu_casebook.corpus import schedule
+from gpu_casebook.corpus.driver import ATTEMPTS, Driver, Pages
+from gpu_casebook.corpus.events import Built, Ended, Event, Gone, Machine, Start
 from gpu_casebook.corpus.journal import Journal, read
 from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run
 from gpu_casebook.corpus.table import RunTable
-from gpu_casebook.corpus.workers import ATTEMPTS, Built, Ended, Event, Gone, Gpu, Machine, Start
+from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import MachineError
 from gpu_casebook.evidence import Verdict, evidence_path
 from tests.corpus.test_journal import NOW, finished, job
 from tests.report.example import CASE, evidence
 
-GPU = Gpu(index=0, compute_capability="9.0", name="NVIDIA H200")
+GPU = HostGpu(index=0, compute_capability="9.0", name="NVIDIA H200")
 TWO_CORES = Machine(name="here", cores=2)
 Answer = Callable[[Start], Event | BaseException]
 
@@ -121,7 +122,7 @@ def test_every_job_is_run_once_as_many_at_a_time_as_there_are_cores(make: Callab
     assert workers.most == 2
     assert bench.ends == {job.name: End.RAN for job in bench.jobs}
     assert bench.out.getvalue().count("confirmed case-") == 5
-    assert read(bench.journal.directory).workers == ["w1", "w2"]
+    assert read(bench.journal.directory).workers == ["w1"]
 
 
 def test_the_longest_goes_first(make: Callable[..., Bench]) -> None:
@@ -146,7 +147,7 @@ def test_a_gpu_runs_one_job_while_the_environment_of_the_next_is_built(make: Cal
 def test_what_is_there_already_is_not_built(make: Callable[..., Bench]) -> None:
     bench = make(job("a", gpus=1, environment_key="k"))
     workers = FakeWorkers(machines=[Machine(name="here", cores=2, gpus=[GPU])])
-    bench.drive(workers, prepared={("here", "k")})
+    bench.drive(workers, ready={"k"})
     assert [start.builds for start in workers.starts] == [False]
 
 
@@ -212,20 +213,18 @@ def test_what_was_finished_before_is_not_run_again(make: Callable[..., Bench]) -
 def test_jobs_in_an_environment_that_ran_know_it_is_prepared(
     make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[set[tuple[str, str]]] = []
-    choose = order.choose
+    seen: list[set[str]] = []
+    choose = schedule.choose
 
-    def chosen(
-        waiting: Sequence[Job], running: Sequence[Start], machines: Sequence[Machine], prepared: set[tuple[str, str]]
-    ) -> list[Start]:
-        seen.append(set(prepared))
-        return choose(waiting, running, machines, prepared)
+    def chosen(waiting: Sequence[Job], running: Sequence[Start], machine: Machine, ready: set[str]) -> list[Start]:
+        seen.append(set(ready))
+        return choose(waiting, running, machine, ready)
 
-    monkeypatch.setattr(order, "choose", chosen)
+    monkeypatch.setattr(schedule, "choose", chosen)
     bench = make(*[job(f"case-{n}", environment_key=f"k{n}") for n in range(3)])
-    bench.drive(FakeWorkers(machines=[Machine(name="here", cores=1)]), prepared={("here", "old")})
-    assert seen[0] == {("here", "old")}
-    assert seen[-1] >= {("here", "k0"), ("here", "k1")}
+    bench.drive(FakeWorkers(machines=[Machine(name="here", cores=1)]), ready={"old"})
+    assert seen[0] == {"old"}
+    assert seen[-1] >= {"k0", "k1"}
 
 
 class TestLost:
@@ -246,6 +245,9 @@ class TestLost:
         by_name = {each.job.case: each for each in bench.on_disk()}
         assert by_name["killer"].end is End.BROKE
         assert len(by_name["killer"].lost) == ATTEMPTS
+        assert by_name["killer"].verdict is None
+        assert by_name["killer"].reason == f"{ATTEMPTS} workers were lost with it, the last: w1: it was killed"
+        assert by_name["killer"].duration_s == ATTEMPTS * 1.0
         assert by_name["good"].end is End.RAN
         assert by_name["good"].lost == []
 
@@ -289,7 +291,7 @@ class TestGpus:
         workers = FakeWorkers(machines=[Machine(name="here", cores=1, gpus=[GPU])])
 
         def breaks(start: Start) -> Event:
-            broken = Gpu(index=0, compute_capability="9.0", aside="GPU 0 is set aside: Xid 79")
+            broken = HostGpu(index=0, compute_capability="9.0", aside="GPU 0 is set aside: Xid 79")
             workers.machines = [Machine(name="here", cores=1, gpus=[broken])]
             return ends(start)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import work
+from gpu_casebook.corpus import jobs
+from gpu_casebook.corpus.jobs import REASON_LIMIT, run_job
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.corpus.work import REASON_LIMIT, run_job
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
@@ -135,8 +135,8 @@ def test_hardware_that_is_not_there_after_all_skips(bench: Bench) -> None:
         (BuildError("numpy has no wheel\nfull log: x"), "numpy has no wheel full log: x"),
         (MachineError("no room\n" * 300), None),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "Permission denied /x"),
-        (RecursionError("too deep"), "the runner failed: RecursionError: too deep (test_work.py:"),
-        (MemoryError(), "the runner failed: MemoryError: (test_work.py:"),
+        (RecursionError("too deep"), "the runner failed: RecursionError: too deep (test_jobs.py:"),
+        (MemoryError(), "the runner failed: MemoryError: (test_jobs.py:"),
     ],
 )
 def test_whatever_breaks_is_the_jobs_own_result(bench: Bench, error: Exception, reason: str | None) -> None:
@@ -192,7 +192,7 @@ class Restarted:
         self.looks = 0
         self.gone = False
         bench.engine.before_trial = self.trial
-        monkeypatch.setattr("gpu_casebook.corpus.work.time.sleep", lambda _s: None)
+        monkeypatch.setattr("gpu_casebook.corpus.jobs.time.sleep", lambda _s: None)
 
         def choose(*_: object) -> FakeEngine:
             if self.gone:
@@ -219,7 +219,7 @@ def test_a_daemon_that_is_restarted_is_waited_for(bench: Bench, monkeypatch: pyt
 
 def test_one_that_does_not_come_back_stops_the_machine(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     Restarted(bench, monkeypatch, looks=10**9)
-    monkeypatch.setattr(work, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
     done = bench.run(engine="docker")
     assert (done.end, done.stops) == (End.BROKE, True)
     assert done.reason == "no Docker engine answers; it did not come back within 0 s"
