@@ -20,6 +20,7 @@ from gpu_casebook.engines.scratch import scratch
 from gpu_casebook.revision import own_revision
 from tests.corpus.pool_jobs import job, settings
 from tests.corpus.test_fleet import host_gpu
+from tests.corpus.test_pool import appears
 
 WORK = "tests.corpus.pool_jobs:run"
 
@@ -55,7 +56,7 @@ def test_a_mailbox_keeps_the_newest_line_of_each_sender() -> None:
 def test_a_node_removes_what_a_killed_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place = fleet_node._place()
-    program = "from gpu_casebook.daemon.owner import Owner; print(Owner.current(), end='')"
+    program = "from gpu_casebook.engines.owner import Owner; print(Owner.current(), end='')"
     gone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     with scratch(place) as running:
         (place / "left").mkdir()
@@ -90,10 +91,16 @@ class TestRun:
 
     def test_a_task_that_ray_cancels_has_its_job_clean_up(self, tmp_path: Path) -> None:
         """Ray marks the signal as pending, and sends none."""
-        cancel = threading.Timer(3.0, _thread.interrupt_main)
-        cancel.start()
+
+        def cancel() -> None:
+            appears(tmp_path / "a.started")
+            _thread.interrupt_main()
+
+        canceller = threading.Thread(target=cancel)
+        canceller.start()
         with pytest.raises(KeyboardInterrupt):
             self.run(tmp_path, "wait a")
+        canceller.join()
         assert (tmp_path / "a.cleaned").exists()
 
 

@@ -160,5 +160,5 @@ def test_what_is_there_already_needs_no_room(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(MachineError, match=f"^the disk is too small for this run: {tmp_path} needs 1e[+]03 TB for env"):
         check_disk(engine, [large])
     check_disk(engine, [Recipe(image="cpu", lock="")])
-    monkeypatch.setattr(VenvEngine, "has", lambda _self, _recipe: True)
+    monkeypatch.setattr(VenvEngine, "absent", lambda _self, _recipes: [])
     check_disk(engine, [large])
