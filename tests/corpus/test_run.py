@@ -14,7 +14,6 @@ from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess
-from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.trial import Recipe
 from tests.conftest import MANIFEST, Checkout

@@ -23,7 +23,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import INTERRUPTED, CasebookError, MachineError, UsageError
+from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.manifest.model import EnvironmentSpec
@@ -287,7 +287,7 @@ def _stopped(error: BaseException, run: Run) -> StoppedRunError:
         return StoppedRunError(f"{error}; {rest}", error.exit_status)
     if isinstance(error, OSError):
         return StoppedRunError(f"{os_reason(error)}; {rest}", MachineError.exit_status)
-    return StoppedRunError(f"interrupted; nothing is left running; {rest}", INTERRUPTED)
+    return StoppedRunError(f"interrupted; nothing is left running; {rest}", ExitStatus.INTERRUPTED)
 
 
 def _again(run: Run) -> str:
