@@ -1,19 +1,22 @@
 """reports/<case>.md: everything that was run of one case, on one page. Evidence in, text out."""
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_path
 from gpu_casebook.report.headline import headline, markdown
-from gpu_casebook.report.instruments import InstrumentsSection, instruments
 from gpu_casebook.report.markdown import Markdown, code, link, prose, render_template
 from gpu_casebook.report.variant import VariantSection, variant_section
 from gpu_casebook.report.words import cautions, newest_hardware_first
+from gpu_casebook.run.probes import Words, words
+from gpu_casebook.run.probes.sanitizer import words_of
 from gpu_casebook.words import utc
 
 DIFF_LIMIT = 20_000
+XIDS_SHOWN = 5
 PROVENANCE = {
     "distilled": "distilled: minimal code with the same defect, written for this corpus",
     "release": "release: the real package, in its buggy and in its fixed version",
@@ -29,7 +32,8 @@ class Section:
     path: str  # of its evidence, relative to the checkout
     variants: Sequence[VariantSection]
     cautions: Sequence[str]  # what lowers the worth of the evidence
-    instruments: InstrumentsSection
+    instruments: Sequence[Words]  # what instruments showed
+    xids: Sequence[Markdown]  # faults in the kernel log
     own_diff: str | None  # where the scripts differed from today's page
 
 
@@ -59,9 +63,31 @@ def _section(run: Evidence, fix_diff: str) -> Section:
         path=evidence_path(Path("reports"), run).as_posix(),
         variants=[variant_section(run, variant) for variant in Variant],
         cautions=cautions(run.environment),
-        instruments=instruments(run),
+        instruments=_instruments(run),
+        xids=list(_xids(run)),
         own_diff=_bounded(run.case.fix_diff) if run.case.fix_diff != fix_diff else None,
     )
+
+
+def _instruments(run: Evidence) -> list[Words]:
+    """Those with a conclusion, such as a table's, come first."""
+    shown = [
+        words_of(f"{found.tool} on {each.variant}, run {each.number}: {each.outcome}", found, each.infra, each.stdout)
+        for each in run.sanitized
+        if (found := each.sanitizer)
+    ]
+    return sorted([*shown, *map(words, run.probes)], key=lambda each: not each.conclusion)
+
+
+def _xids(run: Evidence) -> Iterator[Markdown]:
+    """The most frequent first, each with the text of its first time."""
+    own = [(trial.variant, xid) for trial in [*run.trials, *run.sanitized] for xid in trial.xids]
+    count = Counter((variant, xid.number, xid.process) for variant, xid in own)
+    texts = {(variant, xid.number, xid.process): xid.text for variant, xid in reversed(own)}
+    for key, times in count.most_common(XIDS_SHOWN):
+        variant, number, _ = key
+        runs = f"{times} time{'s' if times != 1 else ''}"
+        yield Markdown(f"Xid {number} during {prose(variant.value)}, {runs}: {code(texts[key])}")
 
 
 def _bounded(diff: str) -> str:

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, Trial, Variant
+from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial, Variant
 from gpu_casebook.judging.description import digests, ending, spread, telling_line
+from gpu_casebook.reading.findings import sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE
 from gpu_casebook.reading.stacks import who
-from gpu_casebook.report.instruments import seen_in
 from gpu_casebook.report.markdown import Markdown, code, prose, with_names
 from gpu_casebook.report.words import interval, share
 from gpu_casebook.text import tail
@@ -151,8 +151,17 @@ def _sanitizer_rows(signature: Sequence[str], run: Evidence, variant: Variant) -
     """What the tool must find is seen in trials of its own."""
     own = [trial for trial in run.sanitized if trial.variant is variant]
     for line in set(signature) - set(_uninstrumented(signature)):
-        seen = [prose(seen_in(trial.sanitizer)) for trial in own if trial.sanitizer]
+        seen = [prose(_finding(trial.sanitizer)) for trial in own if trial.sanitizer]
         yield AspectRow(prose(EXECUTABLE), prose(line.partition(": ")[2]), _together(seen))
+
+
+def _finding(report: SanitizerReport) -> str:
+    """Return the most telling finding for a cell of a table, or that there was none."""
+    if report.declared is not None:
+        return sentence(report.findings[report.declared])
+    if report.findings:
+        return sentence(report.findings[0])
+    return "nothing" if report.summary else report.missing or "no report"
 
 
 def _together(seen: Sequence[Markdown]) -> Markdown:
