@@ -17,7 +17,7 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
 from gpu_casebook.evidence import GpuAccess
 from gpu_casebook.records.bisection import Bisection, Call, bisections, record_path
-from gpu_casebook.releases import site as places
+from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions
 from gpu_casebook.releases.versions import Releases, parse
 from gpu_casebook.report.bisection import page
@@ -85,7 +85,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: 
     monkeypatch.setattr(hardware, "gpus", list)
     monkeypatch.setattr(places, "_locks", lambda: steps)
     monkeypatch.setattr(places, "scratch_lock", locked)
-    monkeypatch.setattr("gpu_casebook.releases.run.released", index)
+    monkeypatch.setattr("gpu_casebook.releases.bisect.released", index)
     return checkout.root
 
 
@@ -142,11 +142,11 @@ class TestFound:
         assert (status, page.read_text()) == (0, before)
         assert "wrote reports/bisect/tiny.numpy.md" in said
 
-    def test_the_release_that_mended_it(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_release_that_fixed_it(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         on(monkeypatch, Versioned(bad=NUMPYS[:3]))
         status, said = casebook(*ASKED, "--bad", "1.24", "--fixed-in", "1.26.4")
         assert (status, "numpy: first fixed release: 1.25.1" in said) == (0, True)
-        assert read(here).question.mended
+        assert read(here).question.seeks_fix
 
     def test_what_can_not_be_installed_is_skipped_and_named(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         on(monkeypatch, Versioned(bad=NUMPYS[4:], broken={"1.25.2": "no wheel fits"}))
@@ -246,7 +246,7 @@ class TestRefused:
         def away(_package: str) -> Releases:
             raise BuildError("the package index can't be reached: connection refused")
 
-        monkeypatch.setattr("gpu_casebook.releases.run.released", away)
+        monkeypatch.setattr("gpu_casebook.releases.bisect.released", away)
         status, said = casebook(*ASKED, *ENDS)
         assert (status, said.endswith("casebook: the package index can't be reached: connection refused\n")) == (
             5,
@@ -341,7 +341,7 @@ def test_a_gpu_is_held_while_trials_run_and_not_while_something_is_installed(
     monkeypatch.setattr(engine, "gpu_access", lambda: GpuAccess(mode="direct"))
     monkeypatch.setattr(engine, "prepare", prepared)
     engine.bad = ["2.2.6"]
-    monkeypatch.setattr("gpu_casebook.releases.run.released", lambda package: _of(package, "2.2.5", "2.2.6"))
+    monkeypatch.setattr("gpu_casebook.releases.bisect.released", lambda package: _of(package, "2.2.5", "2.2.6"))
     engine.before_trial = lambda request: told.append(f"trial on {list(request.gpus)}")
     status, said = casebook(*ASKED, "--environment", "current", "--good", "2.2.5", "--bad", "2.2.6")
     assert status == 0, said

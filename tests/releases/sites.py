@@ -6,20 +6,20 @@ from datetime import UTC, datetime
 
 from gpu_casebook.evidence import Variant
 from gpu_casebook.records.bisection import Bisection, Question
-from gpu_casebook.releases.signature import Look, Sign
-from gpu_casebook.releases.site import Changes, Place, Unusable
+from gpu_casebook.releases.environments import Changes, TriedEnvironment, Unusable
+from gpu_casebook.releases.signature import Reading, Sign
 
 THEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-SHOWS = Look(Sign.SHOWS, "ValueError: off by two")
-QUIET = Look(Sign.QUIET, "ran to its end")
-OTHER = Look(Sign.OTHER, "ImportError: no such name")
-SPOILED = Look(Sign.SPOILED, "the container did not start")
+SHOWS = Reading(Sign.SHOWS, "ValueError: off by two")
+QUIET = Reading(Sign.QUIET, "ran to its end")
+OTHER = Reading(Sign.OTHER, "ImportError: no such name")
+SPOILED = Reading(Sign.SPOILED, "the container did not start")
 LETTERS = {"F": SHOWS, ".": QUIET, "E": OTHER, "!": SPOILED}
 
-Draw = Callable[[], Look]
+Draw = Callable[[], Reading]
 
 
-class FakeSite:
+class FakeEnvironments:
     """`draws` has what gives a version's trials, or why it is unusable; what was asked is kept."""
 
     def __init__(self, draws: Mapping[str, Draw | str]) -> None:
@@ -28,7 +28,7 @@ class FakeSite:
         self.trials: list[str] = []
 
     @contextmanager
-    def at(self, changes: Changes, note: Callable[[str], None]) -> Iterator[Place]:
+    def at(self, changes: Changes, note: Callable[[str], None]) -> Iterator[TriedEnvironment]:
         [(package, version)] = changes.items()
         assert version
         self.opened.append(version)
@@ -36,14 +36,14 @@ class FakeSite:
         if isinstance(draw, str):
             raise Unusable(draw)
 
-        def look() -> Look:
+        def look() -> Reading:
             self.trials.append(version)
             return draw()
 
-        yield Place("lock", {package: version}, look)
+        yield TriedEnvironment("lock", {package: version}, look)
 
 
-def always(look: Look) -> Draw:
+def always(look: Reading) -> Draw:
     return lambda: look
 
 
@@ -67,8 +67,8 @@ def question(good: str, bad: str, alpha: float = 0.01) -> Question:
     )
 
 
-def record(versions: Sequence[str], *, mended: bool = False, alpha: float = 0.01) -> Bisection:
-    ends = (versions[-1], versions[0]) if mended else (versions[0], versions[-1])
+def record(versions: Sequence[str], *, fixed: bool = False, alpha: float = 0.01) -> Bisection:
+    ends = (versions[-1], versions[0]) if fixed else (versions[0], versions[-1])
     return Bisection(
         question=question(*ends, alpha), versions=list(versions), started=THEN, command="nox -s bisect", runner="0.1"
     )

@@ -57,7 +57,7 @@ class TestWhatRunsThrough:
         assert figures.read(result) == (sign, told)
 
     def test_what_is_told_are_the_figures_that_tell_repro_from_fixed(self, figures: Signature) -> None:
-        told = figures.read(printed("a=1", "b=2", "c=3", "rel_err=0.5")).told
+        told = figures.read(printed("a=1", "b=2", "c=3", "rel_err=0.5")).summary
         assert told == "ran to its end, rel_err=0.5"
 
     def test_the_machines_fault_is_neither(self, figures: Signature) -> None:
@@ -95,13 +95,13 @@ class TestWordings:
         """Though it is in a cause, or far down in a text that begins with a source."""
         seen = signature(worded, "interpreter", Variant.REPRO)
         deep = raised("at 4:8:\nsource\n        ^\nwrong by 3, says the compiler")
-        assert seen.read(deep).told == "ValueError: wrong by 3, says the compiler"
+        assert seen.read(deep).summary == "ValueError: wrong by 3, says the compiler"
         wrapped = raised("at 4:8:\nsource\n        ^", cause="KeyError: wrong by 3")
         assert seen.read(wrapped) == (Sign.SHOWS, "ValueError: KeyError: wrong by 3")
 
     def test_an_error_without_words_is_told_by_its_cause(self, worded: Case) -> None:
         seen = signature(worded, "interpreter", Variant.REPRO)
-        told = seen.read(raised("at 4:8:\nsource\n        ^", cause="KeyError: quite another thing")).told
+        told = seen.read(raised("at 4:8:\nsource\n        ^", cause="KeyError: quite another thing")).summary
         assert told == "ValueError, caused by KeyError: quite another thing"
 
     @pytest.mark.parametrize("option", ["expect_message", "good_message"])

@@ -13,12 +13,12 @@ from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
 from gpu_casebook.records.watched import State, Watched, known
-from gpu_casebook.releases import site as places
+from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions
 from gpu_casebook.releases.versions import Releases, parse
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
-from gpu_casebook.watch import run as watching
+from gpu_casebook.watch import watcher as watching
 from gpu_casebook.watch.target import attempts, upstream_package
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
@@ -75,7 +75,7 @@ def world(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
     monkeypatch.setattr(places, "_locks", lambda: steps)
     monkeypatch.setattr(places, "scratch_lock", found.lock)
     monkeypatch.setattr(watching, "released", found.index)
-    monkeypatch.setattr("gpu_casebook.releases.run.released", found.index)
+    monkeypatch.setattr("gpu_casebook.releases.bisect.released", found.index)
     return found
 
 
@@ -94,7 +94,7 @@ def state() -> State:
     return seen.state
 
 
-def mended_in(first: str) -> Callable[[str], TrialResult]:
+def fixed_in(first: str) -> Callable[[str], TrialResult]:
     return lambda version: PASSED if version >= first else REPRO
 
 
@@ -106,14 +106,14 @@ class TestStates:
         assert set(world.ran) == {"repro.py 1.27.0", "fixed.py 1.27.0"}
 
     def test_fixed_since_wants_enough_quiet_trials_and_the_fixs_own_proof(self, world: World) -> None:
-        world.repro = mended_in("1.27.0")
+        world.repro = fixed_in("1.27.0")
         casebook(*WATCH)
         assert state() is State.FIXED
         assert world.ran.count("repro.py 1.27.0") == 8  # at 3 of 3, the least that is declared: 0.01 = 0.56 ^ 8
         assert world.ran.count("fixed.py 1.27.0") == 3
 
     def test_a_repro_that_keeps_quiet_where_fixed_fails_is_not_fixed(self, world: World) -> None:
-        world.repro, world.fixed = mended_in("1.27.0"), lambda _version: BROKEN
+        world.repro, world.fixed = fixed_in("1.27.0"), lambda _version: BROKEN
         said = casebook(*WATCH)[1]
         assert state() is State.OTHERWISE
         assert "repro keeps quiet, but fixed gives no proof: ImportError: gone" in said
@@ -155,7 +155,7 @@ class TestChange:
     def test_it_has_a_status_of_its_own_and_is_listed_in_the_index(self, world: World) -> None:
         assert casebook(*WATCH)[0] == 0
         world.released.append("1.28.0")
-        world.repro = mended_in("1.28.0")
+        world.repro = fixed_in("1.28.0")
         status, said = casebook(*WATCH)
         assert (status, state()) == (30, State.FIXED)
         assert "fixed-since (was still-reproduces) with numpy 1.28.0" in said
@@ -202,7 +202,7 @@ class TestFirstFixed:
     def test_it_is_searched_where_that_is_asked(self, world: World) -> None:
         casebook(*WATCH)
         world.released += ["1.28.0", "1.29.0", "1.30.0"]
-        world.repro = mended_in("1.29.0")
+        world.repro = fixed_in("1.29.0")
         status, said = casebook(*WATCH, "--bisect")
         assert status == 30
         assert "fixed-since (was still-reproduces) with numpy 1.30.0; first fixed release: 1.29.0" in said
@@ -210,7 +210,7 @@ class TestFirstFixed:
 
     def test_one_that_a_bisection_found_is_taken_over_and_stays(self, world: World) -> None:
         world.released += ["1.28.0", "1.29.0"]
-        world.repro = mended_in("1.28.0")
+        world.repro = fixed_in("1.28.0")
         casebook("bisect", "tiny", "--package", "numpy", "--bad", "1.26.4", "--fixed-in", "1.29.0")
         assert "first fixed release: 1.28.0" in casebook(*WATCH)[1]
         world.released.append("1.31.0")

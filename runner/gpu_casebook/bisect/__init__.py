@@ -1,1 +1,1 @@
-"""Which release of a package brought a failure, or took it away: versions tried in turn, each in an environment."""
+"""Which release of a package introduced a failure, or fixed it: versions tried in turn, each in an environment."""

@@ -1,4 +1,4 @@
-"""`casebook bisect`: which release brought a failure, or took it away."""
+"""`casebook bisect`: which release introduced a failure, or fixed it."""
 
 import sys
 from pathlib import Path
@@ -20,10 +20,10 @@ def bisect(
     package: Annotated[str, typer.Option(help="The package whose releases are tried; the environment pins it.")],
     bad: Annotated[str, typer.Option(metavar="VERSION", help="A release with the failure.")],
     good: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="An older release without it: which one brought it?")
+        str | None, typer.Option(metavar="VERSION", help="An older release without it: which one introduced it?")
     ] = None,
     fixed_in: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="A newer release without it: which one mended it?")
+        str | None, typer.Option(metavar="VERSION", help="A newer release without it: which one fixed it?")
     ] = None,
     environment: EnvironmentOption = None,
     variant: Annotated[
@@ -58,7 +58,7 @@ def bisect(
         Path | None, typer.Option(help="Where the record and its page go. Without it: reports/ in the checkout.")
     ] = None,
 ) -> None:
-    """Find the release that brought a failure (--good, --bad) or mended it (--bad, --fixed-in).
+    """Find the release that introduced a failure (--good, --bad) or fixed it (--bad, --fixed-in).
 
     Each release gets an environment of its own, and as many trials as the measured rate asks for. Writes
     reports/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
@@ -66,14 +66,14 @@ def bisect(
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import find, known_images
-    from gpu_casebook.releases.begin import Ask
-    from gpu_casebook.releases.run import Stopped
-    from gpu_casebook.releases.run import bisect as search
+    from gpu_casebook.releases.bisect import Stopped
+    from gpu_casebook.releases.bisect import bisect as search
+    from gpu_casebook.releases.question import BisectOptions
     from gpu_casebook.report.bisection import sureness
 
     top = root()
     out = Console(sys.stdout)
-    ask = Ask(
+    options = BisectOptions(
         package=package,
         bad=bad,
         good=good,
@@ -93,7 +93,7 @@ def bisect(
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
         record, page = search(
-            found, ask, chosen, out, reports or top / "reports", environment=environment, stopped=stopped
+            found, options, chosen, out, reports or top / "reports", environment=environment, stopped=stopped
         )
     out.say(f"{record.question.package}: {record.answer}")
     for line in sureness(record):

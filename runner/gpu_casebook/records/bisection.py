@@ -47,7 +47,7 @@ class Question(Document):
     digest: str
 
     @property
-    def mended(self) -> bool:
+    def seeks_fix(self) -> bool:
         """Whether the first fixed release is looked for, not the first bad one."""
         return Version(self.bad) < Version(self.good)
 
@@ -132,7 +132,7 @@ class Bisection(Document):
         """Such as "first bad release: 3.2.0" or "first fixed release is one of: 3.2.0, 3.3.0"; None while under way."""
         if not self.first:
             return None
-        what = "first fixed release" if self.question.mended else "first bad release"
+        what = "first fixed release" if self.question.seeks_fix else "first bad release"
         return f"{what}: {self.first[0]}" if len(self.first) == 1 else f"{what} is one of: {', '.join(self.first)}"
 
 

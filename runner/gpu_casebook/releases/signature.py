@@ -25,11 +25,11 @@ class Sign(StrEnum):
     SPOILED = "spoiled"
 
 
-class Look(NamedTuple):
+class Reading(NamedTuple):
     """What one trial says, and how it ended, on one line."""
 
     sign: Sign
-    told: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ class Signature:
         """What shows the failure, readable."""
         return list(dict.fromkeys(line for each in self.shows for line in lines(each)))
 
-    def read(self, result: TrialResult) -> Look:
+    def read(self, result: TrialResult) -> Reading:
         """A trial shows the failure, keeps quiet, or fails in another way, unless the machine spoiled it."""
         seen = observe(result)
         if shown := _matching(self.shows, result, seen):
-            return Look(Sign.SHOWS, self._told(seen, shown))
+            return Reading(Sign.SHOWS, self._summary(seen, shown))
         if spoiled := judge(self.shows[0], result, seen).infra:
-            return Look(Sign.SPOILED, spoiled)
+            return Reading(Sign.SPOILED, spoiled)
         if known := _matching(self.known, result, seen):
-            return Look(Sign.QUIET, self._told(seen, known))
+            return Reading(Sign.QUIET, self._summary(seen, known))
         if seen.failed:
-            return Look(Sign.OTHER, self._told(seen))
+            return Reading(Sign.OTHER, self._summary(seen))
         missing = next(self._unproven(result, seen), None)
-        return Look(Sign.OTHER, missing) if missing else Look(Sign.QUIET, self._told(seen))
+        return Reading(Sign.OTHER, missing) if missing else Reading(Sign.QUIET, self._summary(seen))
 
-    def _told(self, seen: Observation, matched: Expectation | None = None) -> str:
+    def _summary(self, seen: Observation, matched: Expectation | None = None) -> str:
         """How it ended; where a declared message was found, with the line that has it."""
         if matched and matched.message and seen.exception:
             texts = [seen.message or "", *reversed(seen.causes)]

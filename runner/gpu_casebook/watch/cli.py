@@ -10,7 +10,7 @@ from gpu_casebook.cli.base import CaseIds, EngineOption, app, chosen_cases, ends
 from gpu_casebook.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from gpu_casebook.watch.run import Look
+    from gpu_casebook.watch.watcher import Watch
 
 
 @app.command(epilog=f"Exit status: 0 nothing changed; {ExitStatus.CHANGED} a state changed; the others as everywhere.")
@@ -37,10 +37,10 @@ def watch(
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.report.pages import render
-    from gpu_casebook.watch.run import Wish
-    from gpu_casebook.watch.run import watch as look
+    from gpu_casebook.watch.watcher import WatchOptions
+    from gpu_casebook.watch.watcher import watch as watch_case
 
-    out, wish = Console(sys.stdout), Wish(environment=environment, bisect=bisect, again=again)
+    out, options = Console(sys.stdout), WatchOptions(environment=environment, bisect=bisect, again=again)
     chosen, place = chosen_cases(cases), reports or root() / "reports"
     if environment:
         for case in chosen:
@@ -48,21 +48,21 @@ def watch(
     changes = 0
     with choose(engine, root(), out.say) as on:
         for case in chosen:
-            for seen in look(case, wish, on, out, place):
-                out.say(_told(seen))
-                changes += seen.change is not None
+            for found in watch_case(case, options, on, out, place):
+                out.say(_summary(found))
+                changes += found.change is not None
     *_, index = render(place, [])
     out.say(f"{changes or 'no'} change{'s' * (changes != 1)}; index: {shown(index)}")
     if changes:
         raise typer.Exit(ExitStatus.CHANGED)
 
 
-def _told(look: "Look") -> str:
-    where = f"{look.case}, environment {look.environment}"
-    if look.seen is None:
-        return f"{where}: not run here, so unknown: {look.unknown}"
-    seen = look.seen
-    was = f" (was {look.change.before.state})" if look.change else ""
+def _summary(watch: "Watch") -> str:
+    where = f"{watch.case}, environment {watch.environment}"
+    if watch.seen is None:
+        return f"{where}: not run here, so unknown: {watch.unknown}"
+    seen = watch.seen
+    was = f" (was {watch.change.before.state})" if watch.change else ""
     first = f"; first fixed release: {' or '.join(seen.first_fixed)}" if seen.first_fixed else ""
     broken = "; the fix does not hold" if seen.fix is False else ""
     return f"{where}: {seen.state}{was} with {seen.packages or 'no version'}{first}{broken}: {seen.why}"

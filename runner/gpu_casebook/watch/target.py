@@ -6,7 +6,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.releases.site import Changes, names
+from gpu_casebook.releases.environments import Changes, names
 
 PACKAGES = {
     "flash-attention": ("flash-attn",),

@@ -9,26 +9,28 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.errors import MachineError
 from gpu_casebook.records.bisection import Bisection, Call
-from gpu_casebook.releases.drive import Drive, EndError, Terms
-from tests.releases.sites import OTHER, QUIET, SHOWS, THEN, Draw, FakeSite, always, in_turn, record
+from gpu_casebook.releases.bisector import Bisector, EndError, TrialCounts
+from tests.releases.sites import OTHER, QUIET, SHOWS, THEN, Draw, FakeEnvironments, always, in_turn, record
 
-TERMS = Terms(refute=3, most=20, exact=False, limit=200)
+TERMS = TrialCounts(refute=3, most=20, exact=False, limit=200)
 
 
-def drive(begun: Bisection, site: FakeSite, terms: Terms = TERMS, saved: list[Bisection] | None = None) -> Drive:
+def drive(
+    begun: Bisection, site: FakeEnvironments, terms: TrialCounts = TERMS, saved: list[Bisection] | None = None
+) -> Bisector:
     kept = [] if saved is None else saved
     console = Console(io.StringIO())
-    return Drive(record=begun, site=site, terms=terms, console=console, save=kept.append, now=lambda: THEN)
+    return Bisector(record=begun, environments=site, counts=terms, console=console, save=kept.append, now=lambda: THEN)
 
 
 def versions(count: int) -> list[str]:
     return [f"1.{number}" for number in range(count)]
 
 
-def site(line: Sequence[str], first_bad: str, more: Mapping[str, Draw | str] | None = None) -> FakeSite:
+def site(line: Sequence[str], first_bad: str, more: Mapping[str, Draw | str] | None = None) -> FakeEnvironments:
     at = line.index(first_bad)
     plain = {version: always(SHOWS if number >= at else QUIET) for number, version in enumerate(line)}
-    return FakeSite({**plain, **(more or {})})
+    return FakeEnvironments({**plain, **(more or {})})
 
 
 class TestAnswer:
@@ -39,10 +41,10 @@ class TestAnswer:
         assert found.answer == f"first bad release: {first_bad}"
 
     @pytest.mark.parametrize("fixed", versions(10)[1:])
-    def test_the_release_that_mended_it(self, fixed: str) -> None:
+    def test_the_release_that_fixed_it(self, fixed: str) -> None:
         line = versions(10)
         draws = {version: always(QUIET if line.index(version) >= line.index(fixed) else SHOWS) for version in line}
-        found = drive(record(line, mended=True), FakeSite(draws)).run()
+        found = drive(record(line, fixed=True), FakeEnvironments(draws)).run()
         assert found.answer == f"first fixed release: {fixed}"
 
     def test_versions_that_can_not_tell_leave_a_range_and_say_why(self) -> None:
@@ -52,7 +54,7 @@ class TestAnswer:
         assert found.skipped == ["1.2", "1.3"]
         assert {step.version: step.why for step in found.steps if step.call is Call.SKIP} == {
             "1.3": "no wheel",
-            "1.2": OTHER.told,
+            "1.2": OTHER.summary,
         }
         assert found.known_good == ["1.0", "1.1"]
         assert found.known_bad == ["1.4", "1.5"]
@@ -77,7 +79,7 @@ class TestTrials:
 
     def test_a_flaky_bad_end_asks_more_of_the_good_ones(self) -> None:
         flaky = site(versions(3), "1.2", {"1.2": in_turn("F.." * 20)})
-        found = drive(record(versions(3)), flaky, Terms(refute=9, most=60, exact=False, limit=200)).run()
+        found = drive(record(versions(3)), flaky, TrialCounts(refute=9, most=60, exact=False, limit=200)).run()
         assert found.quiet_needed
         assert found.quiet_needed > 15
         assert flaky.trials.count("1.1") == found.quiet_needed
@@ -95,7 +97,7 @@ class TestTrials:
 
     def test_a_number_of_trials_that_was_asked_for_is_run(self) -> None:
         tried = site(versions(2), "1.1")
-        drive(record(versions(2)), tried, Terms(refute=3, most=12, exact=True, limit=200)).run()
+        drive(record(versions(2)), tried, TrialCounts(refute=3, most=12, exact=True, limit=200)).run()
         assert tried.trials.count("1.1") == 12
 
     def test_a_failure_that_is_too_rare_to_search_by_says_so(self) -> None:
@@ -134,16 +136,16 @@ class TestEnds:
         ],
     )
     def test_an_end_that_is_not_what_it_was_said_to_be(self, good: Draw | str, bad: Draw | str, line: str) -> None:
-        tried = FakeSite({"1.0": good, "1.1": always(QUIET), "1.2": bad})
+        tried = FakeEnvironments({"1.0": good, "1.1": always(QUIET), "1.2": bad})
         with pytest.raises(EndError) as caught:
             drive(record(versions(3)), tried).run()
         assert str(caught.value) == line
         assert "1.1" not in tried.opened
 
     def test_the_wrong_way_round_where_the_fix_is_looked_for(self) -> None:
-        tried = FakeSite({"1.0": always(QUIET), "1.1": always(SHOWS)})
+        tried = FakeEnvironments({"1.0": always(QUIET), "1.1": always(SHOWS)})
         with pytest.raises(EndError, match=r"write --good 1\.0 --bad 1\.1$"):
-            drive(record(versions(2), mended=True), tried).run()
+            drive(record(versions(2), fixed=True), tried).run()
 
 
 class TestResuming:
@@ -163,7 +165,7 @@ class TestResuming:
 
     def test_a_finished_one_has_nothing_left_to_do(self) -> None:
         found = drive(record(versions(5)), site(versions(5), "1.2")).run()
-        nothing = FakeSite({})
+        nothing = FakeEnvironments({})
         assert drive(found, nothing).run() == found
         assert nothing.opened == []
 
@@ -180,11 +182,11 @@ class TestFlaky:
     @pytest.mark.parametrize("rate", [0.15, 0.35, 0.7])
     def test_wrong_answers_stay_under_alpha(self, rate: float) -> None:
         draws, line, alpha = random.Random(f"bisect {rate}"), versions(12), 0.05
-        terms = Terms(refute=30, most=40, exact=False, limit=400)
+        terms = TrialCounts(refute=30, most=40, exact=False, limit=400)
         right = wrong = refused = 0
         for _ in range(self.SEARCHES):
             first_bad = draws.randrange(1, len(line))
-            tried = FakeSite({each: _drawn(draws, rate * (at >= first_bad)) for at, each in enumerate(line)})
+            tried = FakeEnvironments({each: _drawn(draws, rate * (at >= first_bad)) for at, each in enumerate(line)})
             try:
                 found = drive(record(line, alpha=alpha), tried, terms).run()
             except EndError:
@@ -203,15 +205,15 @@ class TestFlaky:
         wrong = 0
         for _ in range(100):
             first_bad = draws.randrange(1, len(line))
-            tried = FakeSite({each: _drawn(draws, 0.35 * (at >= first_bad)) for at, each in enumerate(line)})
+            tried = FakeEnvironments({each: _drawn(draws, 0.35 * (at >= first_bad)) for at, each in enumerate(line)})
             begun = record(line).model_copy(update={"quiet_needed": 1})
             one = drive(begun, tried)
             calls = {line[0]: Call.GOOD, line[-1]: Call.BAD}
-            from gpu_casebook.releases import search
+            from gpu_casebook.releases import halving
 
-            while version := search.next_version(line, calls):
+            while version := halving.next_version(line, calls):
                 calls[version] = one._call(version).call or Call.SKIP
-            wrong += search.first(line, calls, mended=False) != [line[first_bad]]
+            wrong += halving.first(line, calls, fixed=False) != [line[first_bad]]
         assert wrong > 30
 
 

@@ -35,10 +35,10 @@ def most_calls(between: int) -> int:
     return between.bit_length()
 
 
-def first(line: Sequence[str], calls: Mapping[str, Call], *, mended: bool) -> list[str]:
+def first(line: Sequence[str], calls: Mapping[str, Call], *, fixed: bool) -> list[str]:
     """The releases, the oldest first, one of which is the first that behaves as all newer ones do."""
     found = edge(line, calls)
-    return [*reversed(found.between), found.good] if mended else [*found.between, found.bad]
+    return [*reversed(found.between), found.good] if fixed else [*found.between, found.bad]
 
 
 def doubt(line: Sequence[str], calls: Mapping[str, Call], quiet: Mapping[str, int], rate: float) -> float:

@@ -1,4 +1,4 @@
-"""What is asked -> the record to begin with: which versions, and how many trials."""
+"""From the options of the command to the question, and to the record that a bisection starts with."""
 
 import shlex
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import same_version
 from gpu_casebook.records.bisection import Bisection, Question
-from gpu_casebook.releases.drive import Terms
+from gpu_casebook.releases.bisector import TrialCounts
+from gpu_casebook.releases.environments import names
 from gpu_casebook.releases.signature import Signature
-from gpu_casebook.releases.site import names
 from gpu_casebook.releases.versions import Listing, Release, Releases, nearest
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import Plan
@@ -24,8 +24,8 @@ MEASURED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """The options of the command line; `good` or `fixed_in` is given, not both."""
+class BisectOptions:
+    """The options of the command; `good` or `fixed_in` is given, not both."""
 
     package: str
     bad: str
@@ -41,37 +41,37 @@ class Ask:
     zygote: bool = False
 
 
-def question(ask: Ask, plan: Plan, engine: str) -> Question:
+def question(options: BisectOptions, plan: Plan, engine: str) -> Question:
     """Raises UsageError for a package that the environment does not pin, or for ends that can't be."""
     case = plan.case
-    package, there = canonicalize_name(ask.package), names(case.requirements(plan.environment, ask.variant))
+    package, there = canonicalize_name(options.package), names(case.requirements(plan.environment, options.variant))
     if package not in there:
         where = f"environment {plan.environment} of {case.id} does not pin it"
-        raise UsageError(f"--package {ask.package}: {where}{nearest(package, there)}")
-    good = ask.good or ask.fixed_in
-    if not good or (ask.good and ask.fixed_in):
+        raise UsageError(f"--package {options.package}: {where}{nearest(package, there)}")
+    good = options.good or options.fixed_in
+    if not good or (options.good and options.fixed_in):
         raise UsageError("name one other end: --good VERSION, older than --bad, or --fixed-in VERSION, newer than it")
     return Question(
-        others=_others(ask, package, there),
+        others=_others(options, package, there),
         case=case.id,
         package=package,
         environment=plan.environment,
-        variant=ask.variant,
+        variant=options.variant,
         good=good,
-        bad=ask.bad,
-        expect_message=ask.expect_message,
-        good_message=ask.good_message,
-        trials=ask.trials,
-        alpha=ask.alpha or case.manifest.alpha,
+        bad=options.bad,
+        expect_message=options.expect_message,
+        good_message=options.good_message,
+        trials=options.trials,
+        alpha=options.alpha or case.manifest.alpha,
         engine=engine,
         digest=case.digest(),
     )
 
 
-def _others(ask: Ask, package: str, there: Sequence[str]) -> dict[str, str]:
+def _others(options: BisectOptions, package: str, there: Sequence[str]) -> dict[str, str]:
     """Other packages and the versions they are held at."""
     held = {}
-    for text in ask.others:
+    for text in options.others:
         try:
             name, version = pin(text).split("==")
         except ValueError as error:
@@ -84,13 +84,13 @@ def _others(ask: Ask, package: str, there: Sequence[str]) -> dict[str, str]:
     return held
 
 
-def record(asked: Question, ask: Ask, plan: Plan, seen: Signature, listing: Listing) -> Bisection:
+def record(asked: Question, options: BisectOptions, plan: Plan, seen: Signature, listing: Listing) -> Bisection:
     """A new one. Raises UsageError for ends that do not exist, were yanked, or are the wrong way round."""
     releases = listing(asked.package)
-    low, high = _ends(asked, ask, releases, plan.spec.python)
-    good, bad = (low, high) if ask.good else (high, low)
+    low, high = _ends(asked, options, releases, plan.spec.python)
+    good, bad = (low, high) if options.good else (high, low)
     found = releases.between(low, high)
-    pre = ask.pre or low.version.is_prerelease or high.version.is_prerelease
+    pre = options.pre or low.version.is_prerelease or high.version.is_prerelease
     barred = {str(each.version): each.barred(plan.spec.python, pre=pre) for each in found}
     return Bisection(
         question=asked.model_copy(update={"good": str(good.version), "bad": str(bad.version)}),
@@ -98,19 +98,19 @@ def record(asked: Question, ask: Ask, plan: Plan, seen: Signature, listing: List
         passed_over={version: why for version, why in barred.items() if why},
         signature=seen.lines,
         started=datetime.now(UTC),
-        command=command(asked, ask),
+        command=command(asked, options),
         runner=own_revision(),
     )
 
 
-def _ends(asked: Question, ask: Ask, releases: Releases, python: str) -> tuple[Release, Release]:
+def _ends(asked: Question, options: BisectOptions, releases: Releases, python: str) -> tuple[Release, Release]:
     """The older end and the newer one."""
-    ends = (asked.good, asked.bad) if ask.good else (asked.bad, asked.good)
+    ends = (asked.good, asked.bad) if options.good else (asked.bad, asked.good)
     low, high = (_end(releases, each, python) for each in ends)
     if low.version == high.version:
         raise UsageError(f"nothing is between {low.version} and itself; name two releases of {asked.package}")
     if low.version > high.version:
-        raise UsageError(_wrong_way(ask, low, high))
+        raise UsageError(_wrong_way(options, low, high))
     return low, high
 
 
@@ -121,19 +121,21 @@ def _end(releases: Releases, text: str, python: str) -> Release:
     return found
 
 
-def _wrong_way(ask: Ask, low: Release, high: Release) -> str:
-    if ask.good:
-        mended = f"to look for the release that mended it, write --bad {high.version} --fixed-in {low.version}"
-        return f"--good {low.version} is newer than --bad {high.version}; {mended}"
-    brought = f"to look for the release that brought it, write --good {high.version} --bad {low.version}"
-    return f"--fixed-in {high.version} is older than --bad {low.version}; {brought}"
+def _wrong_way(options: BisectOptions, low: Release, high: Release) -> str:
+    if options.good:
+        fix = f"to look for the release that fixed it, write --bad {high.version} --fixed-in {low.version}"
+        return f"--good {low.version} is newer than --bad {high.version}; {fix}"
+    introduced = f"to look for the release that introduced it, write --good {high.version} --bad {low.version}"
+    return f"--fixed-in {high.version} is older than --bad {low.version}; {introduced}"
 
 
-def terms(plan: Plan, trials: int | None) -> Terms:
+def trial_counts(plan: Plan, trials: int | None) -> TrialCounts:
     """How many trials this case wants: those it declares, or as many as show an unknown rate well enough."""
     manifest, asked = plan.case.manifest, plan.terms
     most = manifest.trials if asked.rate else max(manifest.trials, MEASURED)
-    return Terms(refute=asked.repro_needed, most=trials or most, exact=trials is not None, limit=manifest.clean_trials)
+    return TrialCounts(
+        refute=asked.repro_needed, most=trials or most, exact=trials is not None, limit=manifest.clean_trials
+    )
 
 
 def same(one: Question, other: Question) -> bool:
@@ -143,16 +145,16 @@ def same(one: Question, other: Question) -> bool:
     return other.model_copy(update=ends) == one and all(same_version(*pair) for pair in pairs)
 
 
-def command(asked: Question, ask: Ask) -> str:
+def command(asked: Question, options: BisectOptions) -> str:
     """The command that does the same again."""
-    good = "--good" if ask.good else "--fixed-in"
+    good = "--good" if options.good else "--fixed-in"
     words = ["nox", "-s", "bisect", "--", asked.case, "--package", asked.package]
-    words += [good, asked.good, "--bad", asked.bad] if ask.good else ["--bad", asked.bad, good, asked.good]
+    words += [good, asked.good, "--bad", asked.bad] if options.good else ["--bad", asked.bad, good, asked.good]
     words += ["--environment", asked.environment, "--engine", asked.engine]
     given: dict[str, object] = {"--expect-message": asked.expect_message, "--good-message": asked.good_message}
-    given |= {"--trials": asked.trials, "--alpha": ask.alpha}
+    given |= {"--trials": asked.trials, "--alpha": options.alpha}
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     words += [word for name, version in asked.others.items() for word in ("--with", f"{name}=={version}")]
     words += ["--variant", asked.variant.value] if asked.variant is not Variant.REPRO else []
-    words += ["--pre"] * ask.pre + ["--zygote"] * ask.zygote
+    words += ["--pre"] * options.pre + ["--zygote"] * options.zygote
     return shlex.join(words)

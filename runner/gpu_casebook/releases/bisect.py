@@ -10,10 +10,10 @@ from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.records.bisection import Bisection, Question, record_path, unfinished_path
-from gpu_casebook.releases import search
-from gpu_casebook.releases import site as places
-from gpu_casebook.releases.begin import Ask, question, record, same, terms
-from gpu_casebook.releases.drive import Drive, EndError
+from gpu_casebook.releases import halving
+from gpu_casebook.releases.bisector import Bisector, EndError
+from gpu_casebook.releases.environments import environments
+from gpu_casebook.releases.question import BisectOptions, question, record, same, trial_counts
 from gpu_casebook.releases.signature import signature
 from gpu_casebook.releases.versions import released
 from gpu_casebook.report.bisection import page
@@ -23,7 +23,7 @@ from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan
 class Stopped(StrEnum):
     """What becomes of a search that was begun and stopped: `EITHER` goes on with one if it asked the same."""
 
-    ASK = "ask"
+    ASK = "options"
     RESUME = "resume"
     FORGET = "forget"
     EITHER = "either"
@@ -51,7 +51,7 @@ class Files:
 
 def bisect(
     case: Case,
-    ask: Ask,
+    options: BisectOptions,
     engine: Engine,
     console: Console,
     reports: Path,
@@ -64,20 +64,30 @@ def bisect(
     Raises UsageError for what is asked wrongly, MachineError where no environment can run here, and EndError where an
     end is not what it was said to be.
     """
-    plan = _plan(case, Options(environment=environment, zygote=ask.zygote), engine)
-    asked = question(ask, plan, engine.name)
+    plan = _plan(case, Options(environment=environment, zygote=options.zygote), engine)
+    asked = question(options, plan, engine.name)
     seen = signature(
-        case, plan.environment, ask.variant, expect_message=ask.expect_message, good_message=ask.good_message
+        case,
+        plan.environment,
+        options.variant,
+        expect_message=options.expect_message,
+        good_message=options.good_message,
     )
     files = Files(
         record=record_path(reports, case.id, asked.package),
         unfinished=unfinished_path(reports, case.id, asked.package),
     )
-    begun = _begun(asked, files, stopped) or record(asked, ask, plan, seen, released)
+    begun = _begun(asked, files, stopped) or record(asked, options, plan, seen, released)
     _say(begun, console)
-    with places.site(plan, ask.variant, engine, seen, console) as site:
-        drive = Drive(record=begun, site=site, terms=terms(plan, ask.trials), console=console, save=files.keep)
-        found = _driven(drive, files)
+    with environments(plan, options.variant, engine, seen, console) as tried:
+        bisector = Bisector(
+            record=begun,
+            environments=tried,
+            counts=trial_counts(plan, options.trials),
+            console=console,
+            save=files.keep,
+        )
+        found = _run(bisector, files)
     files.finish(found)
     return found, files.page
 
@@ -106,19 +116,19 @@ def _begun(asked: Question, files: Files, stopped: Stopped) -> Bisection | None:
 
 def _say(begun: Bisection, console: Console) -> None:
     asked, between = begun.question, len(begun.versions) - 2
-    looked = "mended" if asked.mended else "brought"
+    looked = "fixed" if asked.seeks_fix else "introduced"
     where = f"{asked.case} in environment {asked.environment}, {asked.engine}"
     console.say(f"{where}: which {asked.package} {looked} it? {begun.versions[0]} to {begun.versions[-1]}")
     over = f", {len(begun.passed_over)} passed over" if begun.passed_over else ""
     if between:
-        console.say(f"  {between} releases between them{over}: at most {search.most_calls(between)} steps, and skips")
+        console.say(f"  {between} releases between them{over}: at most {halving.most_calls(between)} steps, and skips")
     else:
         console.say(f"  nothing is between them{over}: only the ends are tried")
 
 
-def _driven(drive: Drive, files: Files) -> Bisection:
+def _run(bisector: Bisector, files: Files) -> Bisection:
     try:
-        return drive.run()
+        return bisector.run()
     except EndError:
         files.unfinished.unlink(missing_ok=True)  # there is nothing to go on with: another question is needed
         raise

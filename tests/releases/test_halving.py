@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_casebook.records.bisection import Call
-from gpu_casebook.releases import search
+from gpu_casebook.releases import halving
 
 
 def searched(length: int, first_bad: int, skipped: Collection[int]) -> tuple[list[str], dict[str, Call], int]:
     """The line of so many versions, the calls that a search ends with, and the steps it took between the ends."""
     line = [str(number) for number in range(length)]
     calls = {line[0]: Call.GOOD, line[-1]: Call.BAD}
-    while version := search.next_version(line, calls):
+    while version := halving.next_version(line, calls):
         assert version not in calls
         calls[version] = _call(int(version), first_bad, skipped)
     return line, calls, len(calls) - 2
@@ -40,7 +40,7 @@ def test_the_answer_has_the_first_bad_one_and_beside_it_only_skipped_ones(
 ) -> None:
     length, first_bad, skipped = given_line
     line, calls, _ = searched(length, first_bad, skipped)
-    first = search.first(line, calls, mended=False)
+    first = halving.first(line, calls, fixed=False)
     assert str(first_bad) in first
     assert all(int(version) in skipped for version in first[:-1])
     assert calls[first[-1]] is Call.BAD
@@ -53,26 +53,26 @@ def test_steps_are_no_more_than_the_logarithm_and_the_skips(given_line: tuple[in
     _, calls, steps = searched(length, first_bad, skipped)
     skips = sum(call is Call.SKIP for call in calls.values())
     assert steps - skips <= math.ceil(math.log2(length))
-    assert steps - skips <= search.most_calls(length - 2)
+    assert steps - skips <= halving.most_calls(length - 2)
 
 
 @given(lengths, st.data())
 def test_without_skips_the_answer_is_one_release(length: int, data: st.DataObject) -> None:
     first_bad = data.draw(st.integers(1, length - 1))
     line, calls, _ = searched(length, first_bad, ())
-    assert search.first(line, calls, mended=False) == [str(first_bad)]
+    assert halving.first(line, calls, fixed=False) == [str(first_bad)]
 
 
 def test_looking_for_the_fix_the_line_is_the_other_way_round() -> None:
     line = ["5", "4", "3", "2", "1"]
     calls = {"5": Call.GOOD, "1": Call.BAD, "3": Call.GOOD, "2": Call.SKIP}
-    assert search.first(line, calls, mended=True) == ["2", "3"]
-    assert search.next_version(line, calls) is None
+    assert halving.first(line, calls, fixed=True) == ["2", "3"]
+    assert halving.next_version(line, calls) is None
 
 
 def test_nothing_between_the_ends_is_an_answer_at_once() -> None:
-    assert search.next_version(["1", "2"], {}) is None
-    assert search.first(["1", "2"], {}, mended=False) == ["2"]
+    assert halving.next_version(["1", "2"], {}) is None
+    assert halving.first(["1", "2"], {}, fixed=False) == ["2"]
 
 
 class TestDoubt:
@@ -80,22 +80,22 @@ class TestDoubt:
 
     def test_a_failure_that_always_comes_leaves_none(self) -> None:
         calls = {"0": Call.GOOD, "2": Call.GOOD, "3": Call.BAD, "4": Call.BAD}
-        assert search.doubt(self.line, calls, {"0": 1, "2": 1}, 1.0) == 0.0
+        assert halving.doubt(self.line, calls, {"0": 1, "2": 1}, 1.0) == 0.0
 
     def test_it_is_the_share_of_the_wrong_places_weighted_by_their_silence(self) -> None:
         """First bad 3 is the answer; 2 or 1 would need one silence of 3 trials at 1/2, 0 another one of 2."""
         calls = {"0": Call.GOOD, "2": Call.GOOD, "3": Call.BAD, "4": Call.BAD}
         wrong = 0.5**3 + 0.5**3 + 0.5**5
-        assert math.isclose(search.doubt(self.line, calls, {"0": 2, "2": 3}, 0.5), wrong / (wrong + 1))
+        assert math.isclose(halving.doubt(self.line, calls, {"0": 2, "2": 3}, 0.5), wrong / (wrong + 1))
 
     def test_an_open_answer_is_wrong_less_often(self) -> None:
         calls = {"0": Call.GOOD, "1": Call.GOOD, "2": Call.SKIP, "3": Call.BAD}
         wrong = 0.5**3 + 0.5**5
-        assert math.isclose(search.doubt(self.line, calls, {"0": 2, "1": 3}, 0.5), wrong / (wrong + 2))
+        assert math.isclose(halving.doubt(self.line, calls, {"0": 2, "1": 3}, 0.5), wrong / (wrong + 2))
 
     @given(lines(), st.floats(0.05, 0.99), st.integers(1, 60))
     def test_more_silence_never_adds_to_it(self, given_line: tuple[int, int, set[int]], rate: float, n: int) -> None:
         length, first_bad, skipped = given_line
         line, calls, _ = searched(length, first_bad, skipped)
-        few, more = (search.doubt(line, calls, dict.fromkeys(line, each), rate) for each in (n, n + 1))
+        few, more = (halving.doubt(line, calls, dict.fromkeys(line, each), rate) for each in (n, n + 1))
         assert 0 <= more <= few < 1

@@ -11,9 +11,9 @@ from gpu_casebook.console import Console
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError
 from gpu_casebook.evidence import Rate
 from gpu_casebook.records.bisection import Bisection, Call, Step
-from gpu_casebook.releases import search
-from gpu_casebook.releases.signature import Look, Sign
-from gpu_casebook.releases.site import Place, Site, Unusable
+from gpu_casebook.releases import halving
+from gpu_casebook.releases.environments import Environments, TriedEnvironment, Unusable
+from gpu_casebook.releases.signature import Reading, Sign
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Note
 
@@ -27,25 +27,22 @@ class EndError(CasebookError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """How many trials. `refute`: so many quiet ones say that the failure does not come at all.
+class TrialCounts:
+    """How many trials to run."""
 
-    `most`: trials that measure the rate, all of which are run where `exact`. `limit`: the most quiet ones of a version.
-    """
-
-    refute: int
-    most: int
-    exact: bool
-    limit: int
+    refute: int  # as many quiet ones show that the failure does not occur at all
+    most: int  # at most so many measure the rate
+    exact: bool  # whether all of those are run
+    limit: int  # the most quiet ones that a version may need
 
 
 @dataclass
-class Drive:
+class Bisector:
     """Finishes `record`, which may have steps already. `save` gets it after every trial."""
 
     record: Bisection
-    site: Site
-    terms: Terms
+    environments: Environments
+    counts: TrialCounts
     console: Console
     save: Callable[[Bisection], None]
     now: Now = lambda: datetime.now(UTC)
@@ -55,7 +52,7 @@ class Drive:
         question = self.record.question
         self._verify_bad(question.bad)
         self._verify_good(question.good)
-        while version := search.next_version(self.line, self.record.calls):
+        while version := halving.next_version(self.line, self.record.calls):
             self._call(version)
         return self._finish()
 
@@ -63,7 +60,7 @@ class Drive:
     def line(self) -> list[str]:
         """From the good end to the bad end."""
         versions = self.record.versions
-        return versions[::-1] if self.record.question.mended else versions
+        return versions[::-1] if self.record.question.seeks_fix else versions
 
     # The ends
 
@@ -83,11 +80,11 @@ class Drive:
         if step.shown == 0:
             if step.other:
                 return Call.SKIP
-            return Call.GOOD if step.trials >= max(self.terms.refute, self.terms.most * self.terms.exact) else None
-        if step.trials >= self.terms.most:
+            return Call.GOOD if step.trials >= max(self.counts.refute, self.counts.most * self.counts.exact) else None
+        if step.trials >= self.counts.most:
             return Call.BAD
         enough = self._needed(step) <= step.trials
-        return Call.BAD if enough and not self.terms.exact else None
+        return Call.BAD if enough and not self.counts.exact else None
 
     def _needed(self, step: Step) -> int:
         return clean_trials_needed(wilson(step.shown, step.trials).low, self.alpha)
@@ -100,9 +97,9 @@ class Drive:
     def _demand(self, step: Step) -> None:
         low, high = wilson(step.shown, step.trials)
         needed = self._needed(step)
-        if needed > self.terms.limit:
+        if needed > self.counts.limit:
             seldom = f"it fails in {step.shown} of {step.trials} trials with {self._named(step.version)}"
-            wish = f"{needed} quiet trials would be needed of each good version, and {self.terms.limit} are allowed"
+            wish = f"{needed} quiet trials would be needed of each good version, and {self.counts.limit} are allowed"
             raise EndError(f"{seldom}, so {wish}; measure it with more trials: --trials N")
         rate = Rate(k=step.shown, n=step.trials, low=low, high=high)
         self._update(rate=rate, quiet_needed=needed)
@@ -114,7 +111,7 @@ class Drive:
         quiet = f"{self._named(bad.version)} was said to be bad, and {bad.quiet} trials are without the failure"
         if other.shown:
             old, new = question.good, question.bad
-            write = f"--good {new} --bad {old}" if question.mended else f"--bad {old} --fixed-in {new}"
+            write = f"--good {new} --bad {old}" if question.seeks_fix else f"--bad {old} --fixed-in {new}"
             raise EndError(f"good and bad are the wrong way round: {old} fails, {new} does not; write {write}")
         raise EndError(f"{quiet}: {bad.why}")
 
@@ -123,7 +120,7 @@ class Drive:
             return Call.BAD
         if step.other:
             return Call.SKIP
-        return Call.GOOD if step.quiet >= self.terms.refute else None
+        return Call.GOOD if step.quiet >= self.counts.refute else None
 
     def _verify_good(self, version: str) -> None:
         step = self._call(version)
@@ -151,7 +148,7 @@ class Drive:
         if step.call is None:
             with self.console.step(f"{self._named(version)}{f' ({why})' if why else ''}") as note:
                 step = self._tried(step, judge, note)
-            self.console.say(f"  {version}: {told(step)}")
+            self.console.say(f"  {version}: {summary(step)}")
         return step
 
     def _known(self, version: str) -> Step:
@@ -162,9 +159,11 @@ class Drive:
         begun, before = time.monotonic(), step.seconds
         asked = self.record.question
         try:
-            with self.site.at({**asked.others, canonicalize_name(asked.package): step.version}, note) as place:
+            with self.environments.at(
+                {**asked.others, canonicalize_name(asked.package): step.version}, note
+            ) as environment:
                 while step.call is None:
-                    step = self._tallied(step, place)
+                    step = self._tallied(step, environment)
                     step = step.model_copy(update={"call": judge(step), "seconds": before + time.monotonic() - begun})
                     self._keep(step)
                     note(f"trial {step.trials}: {step.why}")
@@ -174,12 +173,12 @@ class Drive:
             self._keep(step)
         return step
 
-    def _tallied(self, step: Step, place: Place) -> Step:
-        look = place.look()
-        if look.sign is Sign.SPOILED:
-            told = f"a trial with {self._named(step.version)} was spoiled again and again: {look.told}"
-            raise MachineError(f"{told}; mend that, and go on with --resume")
-        return step.model_copy(update=_counted(step, look) | {"lock": place.lock})
+    def _tallied(self, step: Step, environment: TriedEnvironment) -> Step:
+        reading = environment.run_trial()
+        if reading.sign is Sign.SPOILED:
+            why = f"a trial with {self._named(step.version)} was spoiled again and again: {reading.summary}"
+            raise MachineError(f"{why}; fix that, and go on with --resume")
+        return step.model_copy(update=_counted(step, reading) | {"lock": environment.lock})
 
     def _keep(self, step: Step) -> None:
         others = [each for each in self.record.steps if each.version != step.version]
@@ -194,8 +193,8 @@ class Drive:
         assert record.rate
         quiet = {step.version: step.quiet for step in record.steps}
         self._update(
-            first=search.first(self.line, record.calls, mended=record.question.mended),
-            doubt=search.doubt(self.line, record.calls, quiet, record.rate.low),
+            first=halving.first(self.line, record.calls, fixed=record.question.seeks_fix),
+            doubt=halving.doubt(self.line, record.calls, quiet, record.rate.low),
             ended=record.ended or self.now(),
         )
         return self.record
@@ -204,19 +203,19 @@ class Drive:
         return f"{self.record.question.package} {version}"
 
 
-def _counted(step: Step, look: Look) -> dict[str, object]:
+def _counted(step: Step, reading: Reading) -> dict[str, object]:
     """What told most is what is remembered: how it failed, if it did."""
-    match look.sign:
+    match reading.sign:
         case Sign.SHOWS:
-            return {"shown": step.shown + 1, "why": look.told}
+            return {"shown": step.shown + 1, "why": reading.summary}
         case Sign.OTHER:
-            return {"other": step.other + 1} | ({} if step.shown else {"why": look.told})
+            return {"other": step.other + 1} | ({} if step.shown else {"why": reading.summary})
         case _:
-            return {"quiet": step.quiet + 1} | ({} if step.shown or step.other else {"why": look.told})
+            return {"quiet": step.quiet + 1} | ({} if step.shown or step.other else {"why": reading.summary})
 
 
-def told(step: Step) -> str:
-    """What a step came to, on one line."""
+def summary(step: Step) -> str:
+    """Return on one line how a version was called, and why."""
     if step.trials == 0:
         return f"{step.call}: {step.why}"
     share = f"{step.shown} of {step.trials} trials with the failure"

@@ -23,7 +23,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock, unreachable
 from gpu_casebook.redact import redact
-from gpu_casebook.releases.signature import Look, Sign, Signature
+from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.pipeline import INFRA_RETRIES
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
@@ -44,18 +44,18 @@ class Unusable(Exception):  # noqa: N818 it is no error: a search passes over su
 
 
 @dataclass(frozen=True)
-class Place:
+class TriedEnvironment:
     """An environment that is ready. `versions` has what was locked, by canonical name."""
 
     lock: str
     versions: Mapping[str, str]
-    look: Callable[[], Look]
+    run_trial: Callable[[], Reading]
 
 
-class Site(Protocol):
+class Environments(Protocol):
     """Where versions are tried."""
 
-    def at(self, changes: Changes, note: Note) -> AbstractContextManager[Place]:
+    def at(self, changes: Changes, note: Note) -> AbstractContextManager[TriedEnvironment]:
         """An environment with these packages replaced. Raises Unusable."""
 
 
@@ -79,7 +79,7 @@ def _changed(parsed: Requirement, text: str, changes: Changes) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineSite:
+class EngineEnvironments:
     """Trials of one variant of a case by an engine."""
 
     plan: Plan
@@ -92,7 +92,7 @@ class EngineSite:
         return self.guard.engine
 
     @contextmanager
-    def at(self, changes: Changes, note: Note) -> Iterator[Place]:
+    def at(self, changes: Changes, note: Note) -> Iterator[TriedEnvironment]:
         """Raises Unusable, or BuildError where the package index can't be reached."""
         lock = self._lock(changes, note)
         prepared = self._prepared(Recipe(image=self.plan.spec.image, lock=lock, python=self.plan.spec.python), note)
@@ -100,7 +100,7 @@ class EngineSite:
         try:
             key = hashlib.sha256(lock.encode()).hexdigest()
             with self._gpus(note):
-                yield Place(key, _versions(lock), lambda: self._look(prepared, request))
+                yield TriedEnvironment(key, _versions(lock), lambda: self._run_trial(prepared, request))
         finally:
             self.engine.forget(prepared)
 
@@ -129,14 +129,14 @@ class EngineSite:
         with _usable():
             return self.engine.prepare(recipe, note)
 
-    def _look(self, prepared: Prepared, request: TrialRequest) -> Look:
+    def _run_trial(self, prepared: Prepared, request: TrialRequest) -> Reading:
         """One trial, and again while the machine is to blame, a bounded number of times."""
-        look = Look(Sign.SPOILED, "")
+        reading = Reading(Sign.SPOILED, "")
         for _ in range(1 + INFRA_RETRIES):
-            look = self.signature.read(self.guard.run(prepared, request))
-            if look.sign is not Sign.SPOILED:
+            reading = self.signature.read(self.guard.run(prepared, request))
+            if reading.sign is not Sign.SPOILED:
                 break
-        return look
+        return reading
 
 
 def _versions(lock: str) -> Mapping[str, str]:
@@ -161,14 +161,16 @@ def presentable(words: str) -> str:
 
 
 @contextmanager
-def site(plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console) -> Iterator[EngineSite]:
-    """A site on this engine. Raises UsageError while another process tries versions of the same case."""
+def environments(
+    plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console
+) -> Iterator[EngineEnvironments]:
+    """Environments on this engine. Raises UsageError while another process tries versions of the same case."""
     with (
         _alone(plan.case),
         engine.throwaway() as apart,
         guarded(apart, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard,
     ):
-        yield EngineSite(plan=plan, variant=variant, guard=guard, signature=signature)
+        yield EngineEnvironments(plan=plan, variant=variant, guard=guard, signature=signature)
 
 
 def _locks() -> Path:
