@@ -10,11 +10,11 @@ import pytest
 from gpu_casebook.daemon.client import DockerClient
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.images import bases
-from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin, available, bootstrapped, obtain, read_pin, refresh
+from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin, available, bootstrapped, obtain, read_pin, refresh
 from tests.fake_docker import FakeDocker, image
 
 IMAGES = Path(__file__).parents[2] / "images"
-PIN = Pin(image="debian:bookworm-slim", digest=f"sha256:{'a' * 64}", suite="bookworm")
+PIN = BasePin(image="debian:bookworm-slim", digest=f"sha256:{'a' * 64}", suite="bookworm")
 
 
 def silent(_line: str) -> None:

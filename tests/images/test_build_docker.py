@@ -23,7 +23,7 @@ from gpu_casebook.errors import BuildError, EngineError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases
 from gpu_casebook.images import build as images
-from gpu_casebook.images.bases import Base, Pin, obtain
+from gpu_casebook.images.bases import Base, BasePin, obtain
 from gpu_casebook.images.build import ensure
 from gpu_casebook.images.stages import plan
 from gpu_casebook.images.usage import usage
@@ -435,7 +435,7 @@ def sha256(data: bytes) -> str:
 
 
 @pytest.fixture
-def registry(on_this_machine: None) -> Iterator[Pin]:
+def registry(on_this_machine: None) -> Iterator[BasePin]:
     """A registry on this machine, which engines take without TLS, and a pin of what it has."""
     files, digest = registry_files("debian")
 
@@ -449,11 +449,11 @@ def registry(on_this_machine: None) -> Iterator[Pin]:
         do_HEAD = do_GET  # noqa: N815 as the server spells it
 
     for port in serve(Registry):
-        yield Pin(image=f"127.0.0.1:{port}/debian:slim", digest=digest, suite="bookworm")
+        yield BasePin(image=f"127.0.0.1:{port}/debian:slim", digest=digest, suite="bookworm")
 
 
 def test_the_pinned_base_is_pulled_by_its_digest(
-    client: DockerClient, registry: Pin, monkeypatch: pytest.MonkeyPatch
+    client: DockerClient, registry: BasePin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bases, "bootstrapped", lambda _client: [])
     monkeypatch.setattr(bases, "_bootstrap", None)
@@ -464,7 +464,7 @@ def test_the_pinned_base_is_pulled_by_its_digest(
         remove(client, registry.reference)
 
 
-def test_a_pin_is_refreshed_from_what_the_registry_has(client: DockerClient, registry: Pin, tmp_path: Path) -> None:
+def test_a_pin_is_refreshed_from_what_the_registry_has(client: DockerClient, registry: BasePin, tmp_path: Path) -> None:
     text = f"[debian]\nimage = '{registry.image}'\ndigest = 'sha256:{'0' * 64}'\nsuite = 'bookworm'\n"
     (tmp_path / "bases.toml").write_text(text)
     assert bases.refresh(tmp_path, print) == registry
@@ -487,7 +487,7 @@ def test_a_registry_that_never_answers_is_given_up(
     monkeypatch.setattr(bases, "connect", watched)
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         port = silent_server.getsockname()[1]
-        pin = Pin(image=f"127.0.0.1:{port}/debian:slim", digest=f"sha256:{'0' * 64}", suite="bookworm")
+        pin = BasePin(image=f"127.0.0.1:{port}/debian:slim", digest=f"sha256:{'0' * 64}", suite="bookworm")
         told: list[str] = []
         assert obtain(client, pin, told.append) == made
     assert "bootstrapping Debian instead" in told[0]

@@ -100,7 +100,7 @@ def test_it_is_known_as_ours_and_used_by_no_case(client: DockerClient, image: st
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("torch.txt", r"--with .*torch\.txt: no wheel's name; build one: pip wheel --no-deps REQUIREMENT"),
+        ("torch.txt", r"--with .*torch\.txt: not the name of a wheel; build one: pip wheel --no-deps REQUIREMENT"),
         ("gone-1.0-py3-none-any.whl", r"--with .*: can't be read: No such file"),
     ],
 )

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, read_pin
 from gpu_casebook.images.stages import Stage, normalised, plan
-from gpu_casebook.images.usage import CaseUse, Disk, Layers, disk, layers, shares
+from gpu_casebook.images.usage import CaseUse, Disk, Layer, disk, layers, shares
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.run.plan import recipes
 from gpu_casebook.trial import Recipe
@@ -14,8 +14,8 @@ TORCH = Recipe(image="cpu", lock="torch==1 --hash=sha256:aa\n")
 NUMPY = Recipe(image="cpu", lock="numpy==1 --hash=sha256:bb\n")
 CUDA = Recipe(image="cuda13", lock="torch==1 --hash=sha256:aa\n")
 
-SYSTEM, TOOLS = Layers("system", 400), Layers("tools", 100)
-ONE, TWO = Layers("one", 5000), Layers("two", 70)
+SYSTEM, TOOLS = Layer("system", 400), Layer("tools", 100)
+ONE, TWO = Layer("one", 5000), Layer("two", 70)
 FOUND = {"a": [[ONE, TOOLS, SYSTEM]], "b": [[ONE, TOOLS, SYSTEM], [TWO, SYSTEM]], "c": [[ONE, TOOLS, SYSTEM]], "d": []}
 
 

@@ -67,10 +67,10 @@ def images(
 def refresh_bases() -> None:
     """Pin the base images to what their registry has now, in images/bases.toml."""
     from gpu_casebook.console import Console
-    from gpu_casebook.images.build import refresh_bases as refresh
+    from gpu_casebook.images.bases import refresh
 
     out = Console(sys.stdout)
-    out.say(f"pinned {refresh(root(), out.say).reference}")
+    out.say(f"pinned {refresh(root() / 'images', out.say).reference}")
 
 
 def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from gpu_casebook.daemon.client import LABEL, DockerClient, connect, find_image,
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
 from gpu_casebook.trial import Note
 
-__all__ = ["BOOTSTRAPPED", "Base", "Pin", "available", "bootstrapped", "obtain", "read_pin", "refresh"]
+__all__ = ["BOOTSTRAPPED", "Base", "BasePin", "available", "bootstrapped", "obtain", "read_pin", "refresh"]
 
 BOOTSTRAPPED = "bootstrapped from Debian's packages"
 _REPOSITORY = f"{LABEL}/base"
@@ -28,14 +28,14 @@ _LEFT_OUT = (
     "exclude=/usr/share/doc/*",
     "include=/usr/share/doc/*/copyright",
 )
-"""As Debian's own slim images have it, for what is installed later too."""
+"""What Debian's own slim images leave out. It holds for packages installed later too."""
 _REGISTRY_PATIENCE_S = 15
-"""How long a registry may be silent before this machine is taken to reach none."""
+"""How long to wait for a registry before bootstrapping instead."""
 
 
 @dataclass(frozen=True)
-class Pin:
-    """images/bases.toml."""
+class BasePin:
+    """The base that images/bases.toml pins."""
 
     image: str
     digest: str
@@ -48,18 +48,18 @@ class Pin:
 
 @dataclass(frozen=True)
 class Base:
-    """`reference` is what a Dockerfile names; `identity` says what it is, in evidence and in content keys."""
+    """An image that ours stand on."""
 
-    reference: str
-    identity: str
+    reference: str  # what a Dockerfile names
+    identity: str  # what it is, in evidence and content keys
 
 
-def read_pin(images: Path) -> Pin:
-    """The pin in the directory `images`. Raises UsageError where the file is not what it should be."""
+def read_pin(images: Path) -> BasePin:
+    """Read bases.toml in the directory `images`. Raises UsageError if it is missing or malformed."""
     path = images / "bases.toml"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))["debian"]
-        pin = Pin(image=table["image"], digest=table["digest"], suite=table["suite"])
+        pin = BasePin(image=table["image"], digest=table["digest"], suite=table["suite"])
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: no usable [debian] with image, digest and suite: {error}") from error
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", pin.digest):
@@ -67,13 +67,13 @@ def read_pin(images: Path) -> Pin:
     return pin
 
 
-def obtain(client: DockerClient, pin: Pin, note: Note) -> Base:
-    """A base that is on the engine when this returns. Raises BuildError, EngineError or MachineError."""
+def obtain(client: DockerClient, pin: BasePin, note: Note) -> Base:
+    """Return a base after putting it on the engine. Raises BuildError, EngineError or MachineError."""
     return available(client, pin) or _pulled(client, pin, note) or _bootstrap(client, pin, note)
 
 
-def available(client: DockerClient, pin: Pin) -> Base | None:
-    """The base that is on the engine already: the pinned one, or else the youngest bootstrapped one."""
+def available(client: DockerClient, pin: BasePin) -> Base | None:
+    """Return the base that is on the engine already: the pinned one, or else the youngest bootstrapped one."""
     if find_image(client, pin.reference):
         return Base(pin.reference, pin.reference)
     made = bootstrapped(client)
@@ -81,7 +81,7 @@ def available(client: DockerClient, pin: Pin) -> Base | None:
 
 
 def bootstrapped(client: DockerClient) -> list[Base]:
-    """Bootstrapped bases on the engine, youngest first."""
+    """Return the bootstrapped bases on the engine, youngest first."""
     with speaking("list the base images"):
         images = client.api.images(filters={"label": f"{LABEL}.part=base"})
     images.sort(key=lambda image: image["Created"], reverse=True)
@@ -93,8 +93,8 @@ def _identity(id_: str) -> str:
     return f"{BOOTSTRAPPED}, {id_.removeprefix('sha256:')[:12]}"
 
 
-def _pulled(client: DockerClient, pin: Pin, note: Note) -> Base | None:
-    """None where no registry has it for us; the reason goes to `note`."""
+def _pulled(client: DockerClient, pin: BasePin, note: Note) -> Base | None:
+    """Pull the pinned base. Returns None if no registry has it; the reason goes to `note`."""
     try:
         _ask_registry(pin.reference, _REGISTRY_PATIENCE_S)
         pull(client, pin.reference, note)
@@ -107,9 +107,9 @@ def _pulled(client: DockerClient, pin: Pin, note: Note) -> Base | None:
 
 
 def _ask_registry(reference: str, patience_s: int) -> str:
-    """The digest the registry has. The engine itself may wait for minutes: a connection of our own bounds that.
+    """Return the digest that the registry has. Raises EngineError.
 
-    Raises EngineError.
+    The engine itself may wait for minutes: a connection with a timeout of our own bounds that.
     """
     impatient = connect(patience_s)
     try:
@@ -118,7 +118,7 @@ def _ask_registry(reference: str, patience_s: int) -> str:
         impatient.close()
 
 
-def _bootstrap(client: DockerClient, pin: Pin, note: Note) -> Base:
+def _bootstrap(client: DockerClient, pin: BasePin, note: Note) -> Base:
     program = shutil.which("mmdebstrap")
     if program is None:
         raise MachineError(
@@ -151,7 +151,7 @@ def _import(client: DockerClient, suite: str, archive: str) -> Base:
     return Base(f"{_REPOSITORY}:{tag}", _identity(id_))
 
 
-def refresh(images: Path, note: Note) -> Pin:
+def refresh(images: Path, note: Note) -> BasePin:
     """Pin in images/bases.toml what the registry has today. Raises EngineError where no registry answers."""
     old = read_pin(images)
     digest = _ask_registry(old.image, _REGISTRY_PATIENCE_S)

@@ -18,7 +18,7 @@ from gpu_casebook.daemon.client import LABEL, DockerClient, build, find_image, s
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, wheels
-from gpu_casebook.images.bases import BOOTSTRAPPED, Base, Pin
+from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import Stage, plan
 from gpu_casebook.locking import sole
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, wheel_bytes
@@ -28,14 +28,14 @@ from gpu_casebook.trial import Note, Recipe
 from gpu_casebook.words import size
 
 _LAST_LINES = 20
-_ROOM_FOR_TOOLS = 2 * 2**30
+_ROOM_FOR_TOOLS = 2 * 2**30  # bytes, for the stages below the environment
 
 
 def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> ImageFacts:
-    """The recipe's image: as it is where nothing changed, otherwise built. `use_image` is the engine's business.
+    """Return the recipe's image; build it unless it is there. `use_image` is left to the engine.
 
-    Raises BuildError with the last lines and the path of the full log, EngineError, MachineError where the disk has
-    too little room, UsageError for an image or Python there is not.
+    Raises BuildError with the last lines and the path of the full log, EngineError, MachineError if the disk is too
+    small, UsageError for an unknown image or Python.
     """
     pin = bases.read_pin(root / "images")
     found = _find(client, root, recipe, pin)
@@ -46,25 +46,20 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> Imag
 
 
 def build_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], note: Note) -> list[ImageFacts]:
-    """Every recipe's image, each once, in the recipes' order. Raises as `ensure` does."""
+    """Return every recipe's image, each once, in the recipes' order. Raises as `ensure` does."""
     facts = [ensure(client, root, recipe, note) for recipe in recipes]
     return list({image.name: image for image in facts}.values())
 
 
-def refresh_bases(root: Path, note: Note) -> Pin:
-    """Pin the base that the registry has today. Raises EngineError where none answers."""
-    return bases.refresh(root / "images", note)
-
-
 def reference(root: Path, recipe: Recipe, base: str) -> str | None:
-    """The name that the recipe's image has today on the base of this identity; None for a base no longer in use."""
+    """Return the name of the recipe's image on the base of this identity, or None if that base is no longer in use."""
     if not _current(base, bases.read_pin(root / "images")):
         return None
     return plan(root, recipe, Base(base, base)).reference
 
 
 def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> list[Recipe]:
-    """What `ensure` would build for these. A recipe for which it would raise UsageError is left out."""
+    """Return the recipes that `ensure` would build. One for which it would raise UsageError is left out."""
     pin, there = bases.read_pin(root / "images"), ours(client)
     found = []
     for recipe in recipes:
@@ -74,13 +69,8 @@ def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> list[
     return found
 
 
-def peak_bytes(recipe: Recipe) -> int:
-    """Disk that the build of an environment takes while it runs, without what it stands on."""
-    return ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
-
-
-def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFacts | None:
-    """One question to the engine, whichever base the image stands on; the base itself need not be there."""
+def _find(client: DockerClient, root: Path, recipe: Recipe, pin: BasePin) -> ImageFacts | None:
+    """Look for the recipe's image on every known base. The base itself need not be on the engine."""
     there = ours(client)
     stage = existing(root, recipe, pin, there)
     if stage is None:
@@ -89,37 +79,37 @@ def _find(client: DockerClient, root: Path, recipe: Recipe, pin: Pin) -> ImageFa
     return ImageFacts(name=stage.reference, id=image["Id"], size_bytes=image["Size"], base=stage.base.identity)
 
 
-def existing(root: Path, recipe: Recipe, pin: Pin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:
+def existing(root: Path, recipe: Recipe, pin: BasePin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:
     stages = (plan(root, recipe, base) for base in _known_bases(pin, there.values()))
     return next((stage for stage in stages if stage.reference in there), None)
 
 
 def ours(client: DockerClient) -> dict[str, dict[str, Any]]:
-    """Tag -> the engine's summary, for every image of ours, youngest first."""
+    """Return tag -> the engine's summary for every image of ours, youngest first."""
     with speaking("list images"):
         images = client.api.images(filters={"label": f"{LABEL}.key"})
     images.sort(key=lambda image: image["Created"], reverse=True)
     return {tag: image for image in images for tag in image["RepoTags"] or ()}
 
 
-def _known_bases(pin: Pin, images: Iterable[Mapping[str, Any]]) -> list[Base]:
+def _known_bases(pin: BasePin, images: Iterable[Mapping[str, Any]]) -> list[Base]:
     made = [image["Labels"].get(f"{LABEL}.base", "") for image in images]
     return [Base(identity, identity) for identity in dict.fromkeys([pin.reference, *made]) if _current(identity, pin)]
 
 
-def _current(identity: str, pin: Pin) -> bool:
+def _current(identity: str, pin: BasePin) -> bool:
     return identity == pin.reference or identity.startswith(BOOTSTRAPPED)
 
 
 @contextmanager
 def one_at_a_time(note: Note) -> Iterator[None]:
-    """One build on this machine: two would make the common stages twice, and clearing up would hit the other's."""
+    """Hold the build lock of this machine: two would make common stages twice and remove each other's leftovers."""
     path = user_cache_path(LABEL) / "builds.lock"
     with sole(path, note, "waiting for another build on this machine to end"):
         yield
 
 
-def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: Pin, note: Note) -> ImageFacts:
+def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: BasePin, note: Note) -> ImageFacts:
     base = bases.obtain(client, pin, note)
     stage = plan(root, recipe, base)
     _check_room(client, base, recipe, note)
@@ -132,7 +122,7 @@ def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: Pin, note:
 
 
 def make(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
-    """Build the stage and what it stands on, as far as they are not there. The caller has `one_at_a_time`."""
+    """Build the stage and those it stands on, except those that are there. The caller holds `one_at_a_time`."""
     if find_image(client, stage.reference):
         return
     for parent in stage.parents.values():
@@ -165,7 +155,7 @@ def _build(client: DockerClient, stage: Stage, settings: BuildSettings, base: Ba
 
 
 def _archive(files: Mapping[str, bytes]) -> io.BytesIO:
-    """Build context. The same files give the same bytes."""
+    """Return the build context as a tar archive. The same files give the same bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, data in sorted(files.items()):
@@ -177,7 +167,7 @@ def _archive(files: Mapping[str, bytes]) -> io.BytesIO:
 
 
 def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
-    """Write all of it to a log, and tell `note` the lines that show how far it is."""
+    """Write the output to a log, and pass the lines that show progress to `note`. Raises BuildError."""
     name = stage.reference.partition("/")[2].replace(":", "-")
     path = user_log_path(LABEL, ensure_exists=True) / f"build-{name}.log"
     last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -198,7 +188,7 @@ def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
 
 
 def _lines(output: Iterator[str]) -> Iterator[str]:
-    """Whole lines without colours; the builder sends them in pieces."""
+    """Yield whole lines without colours; the builder sends them in pieces."""
     rest = ""
     for chunk in chain(output, "\n"):
         *whole, rest = (rest + chunk).split("\n")
@@ -207,20 +197,20 @@ def _lines(output: Iterator[str]) -> Iterator[str]:
 
 _CHATTER = re.compile(r"Step \d+/| ---> |Removing intermediate container ")
 _STEP = re.compile(r"Step (\d+/\d+) : (RUN|COPY) (.*)")
-_TOLD = re.compile(r"\s*((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
+_UV_STEP = re.compile(r"\s*((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
 
 
 def progress(line: str) -> str | None:
-    """What is worth showing of one line of a build's output."""
+    """Return what to show of one line of a build's output, or None."""
     step = _STEP.match(line)
     if step:
         return f"step {step[1]}: {step[2]} {one_line(step[3], 60)}"
-    told = _TOLD.match(line)
-    return told[1] if told else None
+    uv_step = _UV_STEP.match(line)
+    return uv_step[1] if uv_step else None
 
 
 def _remove_leftovers(client: DockerClient, mark: str) -> None:
-    """Images of the stages that held the settings. After Ctrl-C the engine needs a moment to let go of them."""
+    """Remove the images of stages that held the settings. After Ctrl-C the engine needs a moment to release them."""
     for pause in (0.2, 0.5, 1.0, 2.0, 0.0):
         with speaking("list what a build left"):
             left = client.api.images(filters={"label": f"{LABEL}.build={mark}"})
@@ -233,8 +223,8 @@ def _remove_leftovers(client: DockerClient, mark: str) -> None:
 
 
 def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) -> None:
-    """Raises MachineError where a build would run out of disk."""
-    needed = _ROOM_FOR_TOOLS + peak_bytes(recipe)
+    """Raise MachineError if a build would run out of disk."""
+    needed = _ROOM_FOR_TOOLS + ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
     free = _free_bytes(client, base)
     if free is None:
         note("free space on the engine's disk is unknown")
@@ -246,7 +236,7 @@ def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) ->
 
 
 def _free_bytes(client: DockerClient, base: Base) -> int | None:
-    """As a container sees it: that holds for an engine on another machine too."""
+    """Ask a container: that works for an engine on another machine too."""
     command = ["df", "--block-size=1", "--output=avail", "/"]
     with suppress(EngineError), speaking("look at the engine's free disk space"):
         output = client.containers.run(

@@ -1,4 +1,4 @@
-"""Wheels of somebody's own over a case's locked environment, as an image: does the case fail with my branch?"""
+"""An image with given wheels installed over a case's locked environment: does the case fail with my branch?"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +20,9 @@ _DOCKERFILE = "common/override.Dockerfile"
 
 
 def ensure(client: DockerClient, root: Path, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
-    """The name of an image with these wheels over the recipe's environment, whose dependencies stay as locked.
+    """Return the name of an image with these wheels over the recipe's environment; all else stays as locked.
 
-    Raises UsageError for what is no wheel, otherwise as `gpu_casebook.images.build.ensure`.
+    Raises UsageError for a file that is not a wheel, otherwise as `gpu_casebook.images.build.ensure`.
     """
     files = {f"wheels/{path.name}": _read(path) for path in wheels}
     below = build.ensure(client, root, recipe, note)
@@ -42,7 +42,7 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, wheels: Sequence[Pa
 
 
 def _base(client: DockerClient, root: Path, below: ImageFacts) -> Base:
-    """The one that the environment stands on: it need not be the one that a build would take today."""
+    """Return the base that the environment stands on, which need not be the one that a build would take today."""
     pinned = bases.read_pin(root / "images").reference
     known = [Base(pinned, pinned), *bases.bootstrapped(client)]
     return next(base for base in known if base.identity == below.base)
@@ -53,6 +53,8 @@ def _read(path: Path) -> bytes:
         parse_wheel_filename(path.name)
         return path.read_bytes()
     except InvalidWheelFilename:
-        raise UsageError(f"--with {path}: no wheel's name; build one: pip wheel --no-deps REQUIREMENT") from None
+        raise UsageError(
+            f"--with {path}: not the name of a wheel; build one: pip wheel --no-deps REQUIREMENT"
+        ) from None
     except OSError as error:
         raise UsageError(f"--with {path}: can't be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""Dockerfile + base + lock -> stages with content keys. Pure but for reading images/.
+"""Dockerfile + base + lock -> stages with content keys. It reads images/ and does nothing else.
 
 An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
 disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), and
@@ -25,17 +25,17 @@ _COMMON = "common"
 
 @dataclass(frozen=True)
 class Stage:
-    """One Dockerfile with its context. `parents` maps its build arguments to what they name."""
+    """One Dockerfile with its context."""
 
-    part: str
-    image: str
-    dockerfile: str
-    files: Mapping[str, bytes]
-    parents: Mapping[str, "Stage | Base"]
+    part: str  # system, installer, tools, environment or override
+    image: str  # the directory in images/; empty for common stages
+    dockerfile: str  # its path in `files`
+    files: Mapping[str, bytes]  # the build context
+    parents: Mapping[str, "Stage | Base"]  # build argument -> the image it names; the first is what this is built from
 
     @cached_property
     def key(self) -> str:
-        """Equal keys, equal content."""
+        """A digest of all that goes into the stage."""
         parts = {
             "part": [self.part, self.image, self.dockerfile],
             "files": {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()},
@@ -59,11 +59,11 @@ class Stage:
 
     @property
     def base(self) -> Base:
-        """What all of it stands on."""
+        """The base at the bottom."""
         return self.below.base if isinstance(self.below, Stage) else self.below
 
     def chain(self) -> Iterator["Stage"]:
-        """The stage itself and all that it is made with."""
+        """Yield the stage itself and every stage that it is made with."""
         yield self
         for parent in self.parents.values():
             if isinstance(parent, Stage):
@@ -71,7 +71,7 @@ class Stage:
 
 
 def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
-    """The stage that is the recipe's environment on `base`. Raises UsageError for an image or Python there is not."""
+    """Return the stage of the recipe's environment on `base`. Raises UsageError for an unknown image or Python."""
     if recipe.image not in known_images(root):
         raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(known_images(root))}")
     if recipe.python != PYTHON:
@@ -107,7 +107,7 @@ def _files(root: Path, image: str) -> dict[str, bytes]:
 
 
 def normalised(lock: str) -> str:
-    """One requirement with its hashes a line, without comments: what decides what is installed."""
+    """Return the lock with a requirement and its hashes on each line, sorted and without comments."""
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)(^|\s)#.*$", "", lock))
     lines = (" ".join(line.split()) for line in joined.splitlines())
     return "".join(f"{line}\n" for line in sorted(lines) if line)

@@ -1,4 +1,4 @@
-"""What images of ours take of the engine's disk, which cases use them, and the removal of those that none uses."""
+"""How much of the engine's disk our images take, which cases use them, and removal of those that none uses."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from gpu_casebook.trial import Note, Recipe
 from gpu_casebook.words import size
 
 Recipes = Mapping[str, Iterable[Recipe]]
-"""What the cases need: case id -> the recipes of its environments."""
+"""Case id -> the recipes of its environments."""
 
 _ORDER = ("override", "environment", "tools", "installer", "system", "base")
-"""Parts of an image, each before those that it stands on."""
+"""Kinds of images, each before those that it stands on."""
 
 
-class Layers(NamedTuple):
+class Layer(NamedTuple):
     """What one stage adds to the one below it."""
 
     name: str
@@ -30,39 +30,36 @@ class Layers(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CaseUse:
-    """Bytes in the images of one case. `own_bytes` would go with the case, `shared_bytes` other cases stand on too.
-
-    `images` are its environments' images that are there, `absent` counts those that are not built.
-    """
+    """How much disk the images of one case take."""
 
     case: str
-    images: tuple[str, ...]
-    absent: int
-    own_bytes: int
-    shared_bytes: int
+    images: tuple[str, ...]  # of its environments, as far as they are built
+    absent: int  # how many are not built
+    own_bytes: int  # would be free without the case
+    shared_bytes: int  # in layers that other cases use too
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """All cases together: on the disk, and what it would be if each case had images of its own."""
+    """How much disk all cases take together."""
 
     cases: int
     images: int
     bytes: int
-    unshared_bytes: int
+    unshared_bytes: int  # what it would be if each case had images of its own
 
 
-Found = Mapping[str, Sequence[Sequence[Layers]]]
-"""Case -> of each of its environments that has an image, the layers from the environment down to the base."""
+Found = Mapping[str, Sequence[Sequence[Layer]]]
+"""Case -> for each of its images, the layers from the environment down to the base."""
 
 
 def layers(client: DockerClient, root: Path, recipes: Recipes) -> tuple[Found, Mapping[str, int]]:
-    """What is there for each case, and how many of its environments have no image."""
+    """Return the layers of each case's images, and how many of its environments have no image."""
     pin, there = bases.read_pin(root / "images"), ours(client)
     with speaking("list images"):
         sizes = {tag: image["Size"] for image in client.api.images() for tag in image["RepoTags"] or ()}
     tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
-    found: dict[str, list[list[Layers]]] = {}
+    found: dict[str, list[list[Layer]]] = {}
     absent: dict[str, int] = {}
     for case, wanted in recipes.items():
         stages = [existing(root, recipe, pin, there) for recipe in _distinct(wanted)]
@@ -75,19 +72,19 @@ def _distinct(recipes: Iterable[Recipe]) -> list[Recipe]:
     return list({(each.image, each.python, normalised(each.lock)): each for each in recipes}.values())
 
 
-def _layers(stage: Stage, sizes: Mapping[str, int], tags: Mapping[str, str]) -> Iterator[Layers]:
-    """A base that was pulled by its digest may have no tag: then it is counted with the stage that stands on it."""
+def _layers(stage: Stage, sizes: Mapping[str, int], tags: Mapping[str, str]) -> Iterator[Layer]:
+    """Yield the layers of an image. A base pulled by digest may have no tag: it then counts with the stage above it."""
     below = stage.below
     name = below.reference if isinstance(below, Stage) else tags.get(below.identity, below.reference)
-    yield Layers(stage.reference, max(sizes.get(stage.reference, 0) - sizes.get(name, 0), 0))
+    yield Layer(stage.reference, max(sizes.get(stage.reference, 0) - sizes.get(name, 0), 0))
     if isinstance(below, Stage):
         yield from _layers(below, sizes, tags)
     elif name in sizes:
-        yield Layers(name, sizes[name])
+        yield Layer(name, sizes[name])
 
 
 def shares(found: Found, absent: Mapping[str, int]) -> list[CaseUse]:
-    """Of each case, by name. Pure."""
+    """Return the use of each case, sorted by its name. Pure."""
     mine = {case: dict(layer for chain in chains for layer in chain) for case, chains in found.items()}
     users = Counter(name for layers in mine.values() for name in layers)
     return [
@@ -103,7 +100,7 @@ def shares(found: Found, absent: Mapping[str, int]) -> list[CaseUse]:
 
 
 def disk(found: Found) -> Disk:
-    """Of all these cases together. Pure."""
+    """Return the use of all these cases together. Pure."""
     layers = dict(layer for chains in found.values() for chain in chains for layer in chain)
     each_its_own = (dict(layer for chain in chains for layer in chain) for chains in found.values())
     return Disk(
@@ -116,17 +113,17 @@ def disk(found: Found) -> Disk:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageUse:
-    """One image of ours on the engine. Sizes in bytes; `shared_bytes` of them are in layers of other images too."""
+    """One image of ours on the engine."""
 
     name: str
-    part: str
+    part: str  # see `_ORDER`
     size_bytes: int
-    shared_bytes: int
+    shared_bytes: int  # of `size_bytes`, those in layers of other images too
     cases: tuple[str, ...]
 
 
 def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
-    """Every image of ours, with the cases that use it: environments first, then what they stand on, by name."""
+    """Return every image of ours with the cases that use it: environments first, then what they stand on, by name."""
     with speaking("ask the engine what its disk holds"):
         images = client.df()["Images"] or []
     cases = _cases_by_tag(client, root, recipes)
@@ -150,7 +147,7 @@ def _part(image: Mapping[str, Any]) -> str:
 
 
 def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[str, set[str]]:
-    """Tag -> cases, over the images that the cases would get now and all that these stand on."""
+    """Return tag -> cases, for the images that the cases would get now and those that they stand on."""
     pin = bases.read_pin(root / "images")
     there = ours(client)
     tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
@@ -168,7 +165,7 @@ def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[st
 def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
     """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
 
-    An image that a container runs in stays. `note` is told of it, and of how much disk was freed.
+    An image that a container uses stays; `note` gets the reason, and how much disk was freed.
     """
     with one_at_a_time(note):
         before = _layer_bytes(client)
@@ -191,6 +188,6 @@ def _removed(client: DockerClient, name: str, note: Note) -> bool:
 
 
 def _layer_bytes(client: DockerClient) -> int:
-    """All images together, what they share counted once."""
+    """Return the bytes of all images, shared layers counted once."""
     with speaking("ask the engine what its disk holds"):
         return int(client.df()["LayersSize"])

@@ -1,9 +1,9 @@
-"""Wheels that builds have downloaded, kept on this machine: no build downloads again what another one did.
+"""A cache of the wheels that builds download: no build downloads again what another one did.
 
-While a build runs, a mirror of the package index answers on the loopback. The build is told both addresses and takes
-the mirror's where it answers: for an engine on another machine it does not, and the build asks the index itself. Files
-are kept under the sha256 that the index tells of them, and checked against it whenever one comes in or goes out; what
-gets installed is decided by the lock's hashes, whoever served it. Credentials for the index stay here.
+While a build runs, a mirror of the package index answers on the loopback. The build gets both addresses and uses the
+mirror's if it answers: for an engine on another machine it does not, and the build asks the index itself. Files are
+kept under the sha256 that the index gives, and checked against it whenever one comes in or goes out; the lock's hashes
+decide what gets installed, whoever served it. Credentials for the index stay here.
 """
 
 import hashlib
@@ -37,18 +37,18 @@ from gpu_casebook.packages.uv import default_index
 __all__ = ["Mirror", "forget_old", "kept_bytes", "place", "serving"]
 
 KEPT_S = 30 * 24 * 3600.0
-"""A file that no build wanted for so long is forgotten."""
+"""How long a file is kept after its last use."""
 _CHUNK = 2**20
 _PATIENCE_S = 180.0
 _SIMPLE = "application/vnd.pypi.simple.v1+json, text/html;q=0.2"
 _LINK = re.compile(rb"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE | re.DOTALL)
 
 
-class File(NamedTuple):
-    """A file of the index: where it is, and its sha256 in hex where the index tells one."""
+class IndexFile(NamedTuple):
+    """A file of the index."""
 
     url: str
-    sha256: str | None
+    sha256: str | None  # in hex; None if the index gives none
 
 
 def place() -> Path:
@@ -56,7 +56,7 @@ def place() -> Path:
 
 
 def forget_old(directory: Path, now: float) -> list[Path]:
-    """Remove files that were not used for `KEPT_S` before `now`, in seconds since the epoch, and what was torn."""
+    """Remove and return files that were not used for `KEPT_S` before `now`, in seconds since the epoch."""
     gone = []
     for path in directory.glob("*"):
         with suppress(OSError):
@@ -72,13 +72,13 @@ def kept_bytes(directory: Path) -> int:
 
 @dataclass
 class Mirror:
-    """What the mirror knows: the index, how to ask it, and where files are kept. Safe for several threads."""
+    """A mirror of the index `index` that keeps files in `directory`. Safe for several threads."""
 
     index: str
     directory: Path
     opener: urllib.request.OpenerDirector
     token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-    files: dict[str, File] = field(default_factory=dict)
+    files: dict[str, IndexFile] = field(default_factory=dict)
 
     @cached_property
     def _home(self) -> tuple[str, str]:
@@ -92,7 +92,7 @@ class Mirror:
         return bare.rstrip("/"), f"Basic {b64encode(secret.encode()).decode()}"
 
     def ask(self, url: str, accept: str = "*/*") -> Any:
-        """The index's answer. Raises HTTPError, or OSError where there is none."""
+        """Return the index's answer. Raises HTTPError, or OSError if there is none."""
         home, secret = self._home
         request = urllib.request.Request(url, headers={"Accept": accept, "User-Agent": "casebook"})  # noqa: S310
         if secret and urlsplit(url).netloc == urlsplit(home).netloc:
@@ -100,7 +100,7 @@ class Mirror:
         return self.opener.open(request, timeout=_PATIENCE_S)
 
     def page(self, project: str) -> tuple[str, bytes]:
-        """Content type and text of a project's page, on which each file is to be had from here."""
+        """Return the content type and text of a project's page, with every link leading to this mirror."""
         with closing(self.ask(f"{self._home[0]}/{project}/", _SIMPLE)) as answer:
             kind, body, url = answer.headers.get("Content-Type", "text/html"), answer.read(), answer.geturl()
         return kind, self._json(body, url) if "json" in kind else self._html(body, url)
@@ -114,8 +114,8 @@ class Mirror:
     def _html(self, body: bytes, url: str) -> bytes:
         def moved(link: re.Match[bytes]) -> bytes:
             target, fragment = urldefrag(urljoin(url, link[3].decode().replace("&amp;", "&")))
-            told = re.match(r"sha256=([0-9a-f]{64})$", fragment)
-            here = self._here(target, told[1] if told else None)
+            digest = re.match(r"sha256=([0-9a-f]{64})$", fragment)
+            here = self._here(target, digest[1] if digest else None)
             return link[1] + link[2] + f"{here}#{fragment}".rstrip("#").encode() + link[2]
 
         return _LINK.sub(moved, body)
@@ -123,11 +123,11 @@ class Mirror:
     def _here(self, url: str, sha256: str | None) -> str:
         key = hashlib.sha256(url.encode()).hexdigest()[:32]
         name = urlsplit(url).path.rpartition("/")[2]
-        self.files[key] = File(url, sha256 if re.fullmatch("[0-9a-f]{64}", sha256 or "") else None)
+        self.files[key] = IndexFile(url, sha256 if re.fullmatch("[0-9a-f]{64}", sha256 or "") else None)
         return f"/{self.token}/files/{key}/{name}"
 
-    def kept(self, file: File) -> Path | None:
-        """The file, if it is here and whole; its time says when it was wanted last."""
+    def kept(self, file: IndexFile) -> Path | None:
+        """Return the file if it is here and intact, and set its time to now: the last use."""
         path = self.directory / (file.sha256 or "-")
         if file.sha256 is None or not path.is_file():
             return None
@@ -138,8 +138,8 @@ class Mirror:
         path.unlink(missing_ok=True)
         return None
 
-    def passed_on(self, answer: IO[bytes], file: File, to: BufferedIOBase) -> None:
-        """Hand on what comes, and keep it if it is what the index says. A disk that is full keeps nothing."""
+    def passed_on(self, answer: IO[bytes], file: IndexFile, to: BufferedIOBase) -> None:
+        """Copy `answer` to `to`, and keep it if its digest is right. If the disk is full, it is only passed on."""
         partial = self.directory / f".{secrets.token_hex(8)}"
         digest, copy = hashlib.sha256(), _Copy(partial if file.sha256 else None)
         try:
@@ -157,7 +157,7 @@ class Mirror:
 
 
 def _handed(chunk: bytes, to: BufferedIOBase) -> bool:
-    """Whether anybody took it: who only wanted to see the metadata hangs up, and asks for the whole soon after."""
+    """Return whether the client took it. One that wants only the metadata hangs up, and asks for all of it later."""
     try:
         to.write(chunk)
     except ConnectionError:
@@ -166,7 +166,7 @@ def _handed(chunk: bytes, to: BufferedIOBase) -> bool:
 
 
 class _Copy:
-    """A file that is written as long as that works."""
+    """A file that is written until that fails."""
 
     def __init__(self, path: Path | None) -> None:
         self._file: IO[bytes] | None = None
@@ -187,7 +187,7 @@ class _Copy:
             self.close()
 
     def close(self) -> bool:
-        """Whether all of it was written."""
+        """Return whether all of it was written."""
         file, self._file = self._file, None
         try:
             if file:
@@ -247,7 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._say(404)
 
-    def _file(self, file: File, name: str) -> None:
+    def _file(self, file: IndexFile, name: str) -> None:
         if name.endswith(".metadata"):
             with closing(self.mirror.ask(f"{file.url}.metadata")) as answer:
                 self._say(200, answer.read(), "application/octet-stream")
@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(settings: BuildSettings, directory: Path | None = None) -> Iterator[BuildSettings]:
-    """The settings with a mirror of their index, as long as this lasts; as they are where it can't be mirrored."""
+    """Serve a mirror and yield the settings with its address; yield them unchanged if the index can't be mirrored."""
     index = settings.variables.get("UV_DEFAULT_INDEX") or default_index()
     if index is None or "UV_INSECURE_HOST" in settings.variables:
         yield settings

@@ -13,12 +13,9 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.packages import uv
+from gpu_casebook.packages.lock import WHEEL_PLATFORMS
 from gpu_casebook.packages.settings import for_pip
 from gpu_casebook.trial import Note
-
-_GLIBC = range(36, 4, -1)
-"""Minor versions of the C library, newest first: locks are for 2.36, and wheels for older ones run there too."""
-_PLATFORMS = [*(f"manylinux_2_{minor}_x86_64" for minor in _GLIBC), "manylinux2014_x86_64", "linux_x86_64"]
 
 
 def runner_pins(roots: Iterable[str], python: str) -> list[str]:
@@ -60,20 +57,20 @@ def _version(name: str) -> str:
 
 
 def download_pins(pins: Sequence[str], python: str, into: Path, note: Note) -> list[Path]:
-    """The wheels of these pins. Raises BuildError."""
+    """Download the wheels of these pins. Raises BuildError."""
     note(f"fetching {len(pins)} wheels of the runner for Python {python}")
     return _download([*pins], python, into, "the runner's packages")
 
 
 def download_lock(lock: Path, python: str, into: Path, note: Note) -> list[Path]:
-    """The wheels of a lock, each checked against its hash. Raises BuildError."""
+    """Download the wheels of a lock, each checked against its hash. Raises BuildError."""
     note(f"fetching the wheels of {lock.name}")
     return _download(["--require-hashes", "--requirement", str(lock)], python, into, f"the packages of {lock.name}")
 
 
 def _download(what: Sequence[str], python: str, into: Path, shown: str) -> list[Path]:
     into.mkdir(parents=True, exist_ok=True)
-    platforms = [word for platform in _PLATFORMS for word in ("--platform", platform)]
+    platforms = [word for platform in WHEEL_PLATFORMS for word in ("--platform", platform)]
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python, *platforms]
     done = subprocess.run(
         [*_pip(), "download", "--disable-pip-version-check", *options, "--dest", str(into), *what],
@@ -89,7 +86,7 @@ def _download(what: Sequence[str], python: str, into: Path, shown: str) -> list[
 
 
 def _pip() -> list[str]:
-    """The pip beside the runner, or one that uv brings."""
+    """Return the command of the runner's own pip, or of one that uv brings."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip"]
     return [uv.program(), "tool", "run", "pip"]
