@@ -81,7 +81,7 @@ class _Run:
         with self._device_locks():
             places = self._places(environments)
             prepared = time.monotonic()
-            reason = plan.wanting(places[Variant.REPRO].attestation)
+            reason = plan.gpu_mismatch(places[Variant.REPRO].attestation)
             if reason:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
             trials = self._trials(places)
@@ -147,7 +147,7 @@ class _Run:
                     number = tally.used(variant) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
                     tally = Tally(trials, asked)
-                    advance(_told(trials[-1]))
+                    advance(_summary_of(trials[-1]))
         return trials
 
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
@@ -190,7 +190,7 @@ def _failure(result: TrialResult) -> str:
     return f"its Python ended with {result.signal or f'exit status {result.exit_status}'}: {said}"
 
 
-def _told(trial: Trial) -> str:
+def _summary_of(trial: Trial) -> str:
     why = trial.infra or next(iter(trial.mismatches), "")
     told = f"{trial.variant} trial {trial.number}: {trial.outcome} ({trial.duration_s:.1f} s)"
     return f"{told}: {why}" if why else told

@@ -78,8 +78,11 @@ class Plan:
             zygote=self.options.zygote,
         )
 
-    def wanting(self, found: Attestation) -> str | None:
-        """Why what the environment itself sees does not do: it may be less than what the host has."""
+    def gpu_mismatch(self, found: Attestation) -> str | None:
+        """Return why the GPUs visible inside the environment don't satisfy the manifest, or None.
+
+        A container may see fewer than the host has.
+        """
         return hardware.meets(self.spec, found.gpus)
 
     def command(self, engine: str) -> str:
@@ -175,7 +178,10 @@ def why_not(
     engine: Engine,
     wanted: Sequence[int] | None,
 ) -> str | None:
-    """Why an environment can't run on these GPUs (None: nobody knows what there are), or on those wanted of them."""
+    """Return why `spec` cannot run here, or None if it can.
+
+    `found` is None where the engine is remote and its GPUs are unknown; of those, `wanted` were named.
+    """
     if spec.gpus == 0:
         return None
     if found is not None:
