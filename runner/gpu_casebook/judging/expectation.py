@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpu_casebook.evidence import Observation, Outcome
-from gpu_casebook.judging import infra
 from gpu_casebook.judging.description import ending, exception
 from gpu_casebook.judging.growth import after_warm_up, growth, growth_apart_from_one_jump
+from gpu_casebook.judging.infra import blame
 from gpu_casebook.manifest.model import Expectation, Growth, Hang
 from gpu_casebook.reading import cuda_errors, stacks, tracebacks
 from gpu_casebook.reading.printed import read
@@ -59,7 +59,7 @@ def judge(expectation: Expectation, result: TrialResult, seen: Observation) -> J
     mismatches = tuple(_mismatches(expectation, seen, result))
     if not mismatches:
         return Judgement(Outcome.AS_EXPECTED)
-    reason = infra.blame("\n".join([result.stderr, result.stdout, seen.cuda_error or ""])) if seen.failed else None
+    reason = blame("\n".join([result.stderr, result.stdout, seen.cuda_error or ""])) if seen.failed else None
     return Judgement(Outcome.INFRA if reason else Outcome.OTHERWISE, mismatches, reason)
 
 

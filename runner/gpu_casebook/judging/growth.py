@@ -24,10 +24,10 @@ def slope(points: Sequence[tuple[int, float]]) -> float:
 
 
 def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """The points with the one move taken out that makes up nearly all there is; unchanged where there is none such.
+    """Remove a single jump that accounts for >= 90 % of all movement; without one, the points as they are.
 
-    Memory that is taken once and kept, at a step in the middle, gives most pairs of points a slope. Blocks of a leak
-    are several, so none of them is nearly all.
+    A one-off allocation in the middle gives most pairs of points a slope, and is no leak. The blocks of a leak are
+    several, so none of them is nearly all of it.
     """
     moves = [late - early for (_, early), (_, late) in pairwise(points)]
     largest = max(moves, key=abs, default=0.0)
@@ -38,7 +38,7 @@ def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, flo
 
 
 def after_warm_up(declared: Growth, points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Those `warm_up` steps or more behind the first."""
+    """Drop the points of the first `warm_up` steps."""
     return [point for point in points if point[0] >= points[0][0] + declared.warm_up]
 
 
@@ -49,6 +49,6 @@ def growth(declared: Growth, seen: Observation) -> float | None:
 
 
 def growth_apart_from_one_jump(declared: Growth, seen: Observation) -> float | None:
-    """As `growth`, of the series without the one step at which nearly all of it happened."""
+    """Like `growth`, without a single step at which nearly all of it happened."""
     points = after_warm_up(declared, seen.series.get(declared.series, []))
     return slope(without_jump(points)) if len(points) >= declared.steps else None

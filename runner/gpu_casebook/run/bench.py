@@ -1,21 +1,33 @@
-"""What instruments work with: a case's scripts in the environments that its ordinary trials had."""
+"""What instruments work with, and the trials under compute-sanitizer of a case that declares a finding.
+
+Those trials belong to the verdict (see `judging.sanitized`); probes do not.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Variant
+from gpu_casebook.evidence import Trial, Variant
+from gpu_casebook.judging.expectation import observe
+from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
+from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.probes.sanitizer import under
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult
 
 _GUEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
 
+SLOWER = 5.0
+"""A sanitized trial may take so many times what an ordinary one may."""
+
 
 @dataclass(frozen=True)
 class Bench:
+    """A case's scripts in the environments that its ordinary trials had."""
+
     plan: Plan
     guard: Guard
     console: Console
@@ -45,3 +57,50 @@ class Bench:
             request = TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS)
             self._answers[key] = self.guard.run(prepared, request).stdout
         return self._answers[key]
+
+
+def sanitized_trials(bench: Bench) -> Sequence[Trial]:
+    """Trials of both variants under the tool whose finding the case declares; none where it declares none."""
+    declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
+    if declared is None:
+        return []
+    trials = []
+    with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(Variant) * TRIALS) as advance:
+        for variant in Variant:
+            for number in range(1, TRIALS + 1):
+                trials.append(_trial(bench, variant, number, declared))
+                advance(summary_of(trials[-1]))
+    return trials
+
+
+def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFinding) -> Trial:
+    limits = replace(bench.plan.limits, timeout_s=bench.plan.limits.timeout_s * SLOWER)
+    run = under(bench, declared.tool, variant, limits)
+    result, seen = run.result, observe(run.result)
+    if variant is Variant.REPRO:
+        found = report(result, declared.tool, run.version, declared, cached=run.cached)
+        judgement = judge_repro(declared, found)
+    else:
+        found = report(result, declared.tool, run.version, None, cached=run.cached)
+        expected = bench.plan.case.expectation(bench.plan.environment, variant)
+        judgement = judge_fixed(expected, found, result, seen)
+    return Trial(
+        variant=variant,
+        number=number,
+        outcome=judgement.outcome,
+        mismatches=list(judgement.mismatches),
+        infra=judgement.infra,
+        observation=seen,
+        duration_s=result.duration_s,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        sanitizer=found,
+    )
+
+
+def summary_of(trial: Trial) -> str:
+    """A trial on one line, for the console."""
+    which = f"under {trial.instrument}" if trial.instrument else f"trial {trial.number}"
+    reason = trial.infra or next(iter(trial.mismatches), "")
+    outcome = f"{trial.variant} {which}: {trial.outcome} ({trial.duration_s:.1f} s)"
+    return f"{outcome}: {reason}" if reason else outcome

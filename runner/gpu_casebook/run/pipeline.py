@@ -19,11 +19,10 @@ from gpu_casebook.judging.expectation import judge, observe
 from gpu_casebook.judging.growth import growth
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.run.attestation import attestation, drift
-from gpu_casebook.run.bench import Bench
+from gpu_casebook.run.bench import Bench, sanitized_trials, summary_of
 from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import run_probes
-from gpu_casebook.run.record import Place, RunRecord, evidence
-from gpu_casebook.run.sanitized import sanitized_trials
+from gpu_casebook.run.record import AttestedEnvironment, RunRecord, evidence
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 INFRA_RETRIES = 2
@@ -107,14 +106,14 @@ class _Run:
             return hardware.lock_gpus(self.plan.gpus, self.console.say, shared=self.plan.spec.share_gpu)
         return nullcontext()
 
-    def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, Place]:
+    def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, AttestedEnvironment]:
         """What each variant runs in, and what is really there."""
         places = {wanted: self._place(wanted, prepared) for wanted, prepared in environments.items()}
         return {variant: places[wanted] for variant, wanted in _recipes(self.plan).items()}
 
-    def _place(self, wanted: Recipe, prepared: Prepared) -> Place:
+    def _place(self, wanted: Recipe, prepared: Prepared) -> AttestedEnvironment:
         seen = self._attest(prepared)
-        return Place(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
+        return AttestedEnvironment(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
 
     def _attest(self, prepared: Prepared) -> Attestation:
         script = Path(attest.__file__)
@@ -129,7 +128,7 @@ class _Run:
             raise EngineError(f"the environment can't be inspected: {_failure(result)}")
         return attestation(result.stdout)
 
-    def _trials(self, places: Mapping[Variant, Place]) -> list[Trial]:
+    def _trials(self, places: Mapping[Variant, AttestedEnvironment]) -> list[Trial]:
         """The trials of both variants, each a fresh process, until the verdict is settled."""
         plan, files, asked = self.plan, self.plan.case.payload(), self.plan.terms
         trials: list[Trial] = []
@@ -147,7 +146,7 @@ class _Run:
                     number = tally.used(variant) + 1
                     trials += self._tried(variant, number, places[variant].prepared, request)
                     tally = Tally(trials, asked)
-                    advance(_summary_of(trials[-1]))
+                    advance(summary_of(trials[-1]))
         return trials
 
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
@@ -188,9 +187,3 @@ def _failure(result: TrialResult) -> str:
         return result.infra
     said = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
     return f"its Python ended with {result.signal or f'exit status {result.exit_status}'}: {said}"
-
-
-def _summary_of(trial: Trial) -> str:
-    why = trial.infra or next(iter(trial.mismatches), "")
-    told = f"{trial.variant} trial {trial.number}: {trial.outcome} ({trial.duration_s:.1f} s)"
-    return f"{told}: {why}" if why else told

@@ -27,7 +27,7 @@ from gpu_casebook.run.plan import Plan
 
 
 @dataclass(frozen=True)
-class Place:
+class AttestedEnvironment:
     """A prepared environment and what was found in it."""
 
     prepared: Prepared
@@ -41,7 +41,7 @@ class RunRecord:
     """All that one run of a case gave. `places` has the environment of each variant, often the same."""
 
     plan: Plan
-    places: Mapping[Variant, Place]
+    places: Mapping[Variant, AttestedEnvironment]
     trials: Sequence[Trial]
     sanitized: Sequence[Trial] = ()
     probes: Sequence[ProbeRecord] = ()
@@ -100,7 +100,7 @@ def _signature(case: Case, environment: str) -> dict[Variant, list[str]]:
     }
 
 
-def _environment_facts(plan: Plan, places: Mapping[Variant, Place]) -> EnvironmentFacts:
+def _environment_facts(plan: Plan, places: Mapping[Variant, AttestedEnvironment]) -> EnvironmentFacts:
     spec, case = plan.spec, plan.case
     locks = {case.lock_path(plan.environment, variant).name: places[variant].lock for variant in Variant}
     own = {Variant.REPRO: case.manifest.repro.requirements, Variant.FIXED: case.manifest.fixed.requirements}
@@ -117,7 +117,7 @@ def _environment_facts(plan: Plan, places: Mapping[Variant, Place]) -> Environme
     )
 
 
-def _drift(places: Mapping[Variant, Place]) -> list[str]:
+def _drift(places: Mapping[Variant, AttestedEnvironment]) -> list[str]:
     if places[Variant.REPRO] is places[Variant.FIXED]:
         return list(places[Variant.REPRO].drift)
     return [f"{variant}: {line}" for variant in Variant for line in places[variant].drift]
