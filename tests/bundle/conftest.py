@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle.pack import Wish
+from gpu_casebook.bundle.pack import PackOptions
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.packages import wheels
@@ -46,9 +46,9 @@ def case(checkout: Checkout) -> Case:
 
 
 @pytest.fixture
-def wish(case: Case) -> Wish:
+def options(case: Case) -> PackOptions:
     """The host has the image."""
-    return Wish(case=case, environment="interpreter", engine="docker", image="host/image:1", pythons=["3.12"])
+    return PackOptions(case=case, environment="interpreter", engine="docker", image="host/image:1", pythons=["3.12"])
 
 
 @pytest.fixture

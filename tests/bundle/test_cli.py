@@ -50,7 +50,7 @@ def test_a_mistake_is_one_clear_line(words: list[str], status: int, line: str) -
 def test_what_was_written_and_what_to_do_with_it_is_said(here: Path) -> None:
     status, said = casebook("bundle", "tiny", "--image", "host/image:1", "--python", "3.12")
     assert status == 0
-    assert re.search(r"wrote tiny\.current\.casebook\.tar \(\d+\.\d MB\)", said)
+    assert re.search(r"wrote tiny\.current\.casebook\.tar \(\d+\.\d+ MB\)", said)
     assert "needs Python 3.12 and a Docker engine with the image host/image:1:" in said
     assert "tar xf tiny.current.casebook.tar && python3 casebook-bundle/run.py" in said
 

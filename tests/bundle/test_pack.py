@@ -12,7 +12,7 @@ import pytest
 from gpu_casebook import __version__, trial
 from gpu_casebook.bundle import pack as packing
 from gpu_casebook.bundle.document import Bundle, Image
-from gpu_casebook.bundle.pack import Wish, pack
+from gpu_casebook.bundle.pack import PackOptions, pack
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ManifestError, UsageError
 from gpu_casebook.evidence import ImageFacts, Variant
@@ -33,9 +33,9 @@ def unpacked(path: Path, into: Path) -> Path:
 
 
 @pytest.fixture
-def packed(checkout: Checkout, wish: Wish, tmp_path: Path) -> Path:
+def packed(checkout: Checkout, options: PackOptions, tmp_path: Path) -> Path:
     path = tmp_path / "out" / "x.casebook.tar"
-    pack(checkout.root, wish, None, path, print)
+    pack(checkout.root, options, None, path, print)
     return path
 
 
@@ -63,10 +63,12 @@ def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: C
     assert (checkout / "runner" / "REVISION").read_text().startswith(__version__)
 
 
-def test_the_same_input_gives_the_same_bytes(packed: Path, checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+def test_the_same_input_gives_the_same_bytes(
+    packed: Path, checkout: Checkout, options: PackOptions, tmp_path: Path
+) -> None:
     os.utime(checkout.root / "cases" / "tiny" / "repro.py", (1, 1))
     again = tmp_path / "again.tar"
-    pack(checkout.root, wish, None, again, print)
+    pack(checkout.root, options, None, again, print)
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(packed.read_bytes()).digest()
 
 
@@ -85,48 +87,50 @@ def test_nothing_in_it_tells_of_this_machine(packed: Path, checkout: Checkout) -
     assert b"__pycache__/" not in everything
 
 
-def test_compiled_python_stays_here(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    cache = wish.case.directory / "__pycache__"
+def test_compiled_python_stays_here(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
+    cache = options.case.directory / "__pycache__"
     cache.mkdir()
     (cache / "repro.cpython-311.pyc").write_text(str(tmp_path))
-    bundle = pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+    bundle = pack(checkout.root, options, None, tmp_path / "x.tar", print)
     assert not [name for name in bundle.members if "pyc" in name]
 
 
-def test_for_two_pythons_what_fits_both_is_packed_once(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    bundle = pack(checkout.root, replace(wish, pythons=["3.11", "3.12"]), None, tmp_path / "x.tar", print)
+def test_for_two_pythons_what_fits_both_is_packed_once(
+    checkout: Checkout, options: PackOptions, tmp_path: Path
+) -> None:
+    bundle = pack(checkout.root, replace(options, pythons=["3.11", "3.12"]), None, tmp_path / "x.tar", print)
     first, second = (set(bundle.pythons[python]) for python in ("3.11", "3.12"))
     assert {name.split("-")[0] for name in first ^ second} == {"wheels/pydantic"}
     assert {name for name in bundle.members if name.startswith("wheels/")} == first | second
 
 
-def test_with_an_image_uv_stays_here(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    bundle = pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+def test_with_an_image_uv_stays_here(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
+    bundle = pack(checkout.root, options, None, tmp_path / "x.tar", print)
     names = {Path(name).name.partition("-")[0] for name in bundle.pythons["3.12"]}
     assert "uv" not in names
     assert {"docker", "typer", "requests"} <= names
 
 
-def test_for_venv_the_locks_wheels_and_uv_go_along(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    wish = replace(wish, engine="venv", image=None)
-    bundle = pack(checkout.root, wish, VenvEngine(tmp_path, tmp_path), tmp_path / "x.tar", print)
+def test_for_venv_the_locks_wheels_and_uv_go_along(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
+    options = replace(options, engine="venv", image=None)
+    bundle = pack(checkout.root, options, VenvEngine(tmp_path, tmp_path), tmp_path / "x.tar", print)
     assert "locked/interpreter-3.11-1-py3-none-any.whl" in bundle.members
     assert any(name.startswith("wheels/uv-") for name in bundle.pythons["3.12"])
 
 
-def test_images_go_along(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    bundle = pack(checkout.root, replace(wish, image=None), Daemon(), tmp_path / "x.tar", print)
+def test_images_go_along(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
+    bundle = pack(checkout.root, replace(options, image=None), Daemon(), tmp_path / "x.tar", print)
     assert bundle.packed_images == [Image(name="casebook/cpu:1", id="sha256:1")]
     assert (unpacked(tmp_path / "x.tar", tmp_path / "there") / "image").read_bytes() == b"layers"
 
 
-def test_without_a_lock_it_says_how_to_write_it(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
-    wish.case.lock_path("interpreter", Variant.REPRO).unlink()
+def test_without_a_lock_it_says_how_to_write_it(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
+    options.case.lock_path("interpreter", Variant.REPRO).unlink()
     with pytest.raises(ManifestError, match="nox -s lock -- tiny"):
-        pack(checkout.root, wish, None, tmp_path / "x.tar", print)
+        pack(checkout.root, options, None, tmp_path / "x.tar", print)
 
 
-def test_what_fails_leaves_nothing(checkout: Checkout, wish: Wish, tmp_path: Path) -> None:
+def test_what_fails_leaves_nothing(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
     class Broken(Daemon):
         def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
             super().pack(recipes, into, note)
@@ -134,5 +138,5 @@ def test_what_fails_leaves_nothing(checkout: Checkout, wish: Wish, tmp_path: Pat
 
     into = tmp_path / "out" / "x.tar"
     with pytest.raises(UsageError, match="went away"):
-        pack(checkout.root, wish, Broken(), into, print)
+        pack(checkout.root, options, Broken(), into, print)
     assert list(into.parent.iterdir()) == []

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_casebook.bundle import there
 from gpu_casebook.bundle.document import Returned
-from gpu_casebook.bundle.pack import Wish, pack
+from gpu_casebook.bundle.pack import PackOptions, pack
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, MachineError
@@ -37,15 +37,15 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Daemon:
     return on
 
 
-def laid_out(checkout: Checkout, wish: Wish, into: Path, engine: Engine | None = None) -> Path:
+def laid_out(checkout: Checkout, options: PackOptions, into: Path, engine: Engine | None = None) -> Path:
     into.mkdir()
-    pack(checkout.root, wish, engine, into / "x.casebook.tar", print)
+    pack(checkout.root, options, engine, into / "x.casebook.tar", print)
     return starter.opened([into / "x.casebook.tar"])
 
 
 @pytest.fixture
-def home(checkout: Checkout, wish: Wish, tmp_path: Path) -> Path:
-    return laid_out(checkout, wish, tmp_path / "there")
+def home(checkout: Checkout, options: PackOptions, tmp_path: Path) -> Path:
+    return laid_out(checkout, options, tmp_path / "there")
 
 
 def run(home: Path, options: Options | None = None) -> tuple[Returned, Path, str]:
@@ -88,10 +88,10 @@ def test_options_reach_the_run(home: Path, engine: Daemon) -> None:
 
 
 def test_what_can_not_run_there_comes_back_with_its_reason(
-    checkout: Checkout, wish: Wish, tmp_path: Path, engine: Daemon, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout, options: PackOptions, tmp_path: Path, engine: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpu_casebook.devices.hardware.gpus", list)
-    on_gpu = Wish(case=wish.case, environment="current", engine="docker", image="other:2", pythons=["3.12"])
+    on_gpu = PackOptions(case=options.case, environment="current", engine="docker", image="other:2", pythons=["3.12"])
     returned, path, said = run(laid_out(checkout, on_gpu, tmp_path / "gpu"))
     assert returned.verdict.exit_status == Verdict.SKIPPED.exit_status
     assert Returned.read(path).skipped == ["current: 1 GPU is needed, and there is none"]
@@ -106,8 +106,8 @@ def test_an_image_that_the_host_lacks_is_never_pulled(home: Path, engine: Daemon
 
 class TestPackedImage:
     @pytest.fixture
-    def home(self, checkout: Checkout, wish: Wish, tmp_path: Path) -> Path:
-        return laid_out(checkout, replace(wish, image=None), tmp_path / "image", Daemon())
+    def home(self, checkout: Checkout, options: PackOptions, tmp_path: Path) -> Path:
+        return laid_out(checkout, replace(options, image=None), tmp_path / "image", Daemon())
 
     def test_it_is_loaded_and_used_as_built(self, home: Path, engine: Daemon) -> None:
         said = run(home)[2]

@@ -76,9 +76,9 @@ def bundle(
     with ExitStack() as opened:
         kind, packing = _engine(engine, image, top, out.say, opened)
         pythons = _versions(python) or [spec.python if kind.uses_host_python else pack.THIS_PYTHON]
-        wish = pack.Wish(case=found, environment=name, engine=kind.name, image=image, pythons=pythons)
+        options = pack.PackOptions(case=found, environment=name, engine=kind.name, image=image, pythons=pythons)
         with out.step(f"packing {case}, environment {name}") as note, _writing(path):
-            packed = pack.pack(top, wish, packing, path, note)
+            packed = pack.pack(top, options, packing, path, note)
             files = parts.split(path, part_bytes) if part_bytes else [path]
     for line in _told(packed, files):
         out.say(line)

@@ -37,31 +37,31 @@ _EPOCH = 315532800
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What is asked for. `image` is the name of an image that the host has: none is packed then."""
+class PackOptions:
+    """What to pack."""
 
     case: Case
     environment: str
     engine: str
-    image: str | None = None
+    image: str | None = None  # the name of an image that the host has: none is packed then
     pythons: Sequence[str] = ()
 
 
-def pack(root: Path, wish: Wish, engine: Engine | None, into: Path, note: Note) -> Bundle:
+def pack(root: Path, options: PackOptions, engine: Engine | None, into: Path, note: Note) -> Bundle:
     """Write the archive `into`, whole or not at all. `engine` packs its environments; None where the host has them.
 
     Raises UsageError, ManifestError where there is no lock, BuildError where wheels can't be had, and what preparing
     an environment raises.
     """
-    recipes = _recipes(wish.case, wish.environment)
+    recipes = _recipes(options.case, options.environment)
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".bundle-", dir=into.parent) as scratch:
         stage = Path(scratch)
-        files = _checkout(root, wish.case)
-        pythons = _runner_wheels(wish, stage, note)
+        files = _checkout(root, options.case)
+        pythons = _runner_wheels(options, stage, note)
         images = engine.pack(recipes, stage, note) if engine else ()
         files |= {f"{path.relative_to(stage).as_posix()}": path for path in sorted(stage.rglob("*")) if path.is_file()}
-        bundle = _bundle(wish, images, pythons, files)
+        bundle = _bundle(options, images, pythons, files)
         _write(bundle, files, into)
     return bundle
 
@@ -90,12 +90,12 @@ def _files(top: Path) -> Iterator[tuple[str, Path]]:
             yield relative.as_posix(), path
 
 
-def _runner_wheels(wish: Wish, stage: Path, note: Note) -> dict[str, list[str]]:
+def _runner_wheels(options: PackOptions, stage: Path, note: Note) -> dict[str, list[str]]:
     """For each Python, the wheels; uv only where there will be something to install."""
-    left_out = "" if registry.kind(wish.engine).uses_host_python else "uv"
+    left_out = "" if registry.kind(options.engine).uses_host_python else "uv"
     roots = [each for each in _dependencies() if wheels.name_of(each) != left_out]
     found = {}
-    for python in wish.pythons:
+    for python in options.pythons:
         pins = wheels.runner_pins(roots, python)
         with tempfile.TemporaryDirectory(dir=stage) as apart:
             fetched = wheels.download_pins(pins, python, Path(apart), note)
@@ -119,18 +119,18 @@ def _moved(path: Path, into: Path) -> str:
 
 
 def _bundle(
-    wish: Wish, packed: Sequence[ImageFacts], pythons: dict[str, list[str]], files: Mapping[str, Path | bytes]
+    options: PackOptions, packed: Sequence[ImageFacts], pythons: dict[str, list[str]], files: Mapping[str, Path | bytes]
 ) -> Bundle:
-    spec = wish.case.environment(wish.environment)
+    spec = options.case.environment(options.environment)
     images = [Image(name=image.name, id=image.id) for image in packed]
     return Bundle(
-        case=wish.case.id,
-        title=wish.case.manifest.title,
-        environment=wish.environment,
-        engine=wish.engine,
+        case=options.case.id,
+        title=options.case.manifest.title,
+        environment=options.environment,
+        engine=options.engine,
         python=spec.python,
-        images=[Image(name=wish.image)] if wish.image else images,
-        case_digest=wish.case.digest(),
+        images=[Image(name=options.image)] if options.image else images,
+        case_digest=options.case.digest(),
         runner=own_revision(),
         pythons=pythons,
         members={name: _member(source) for name, source in sorted(files.items())},

@@ -27,9 +27,7 @@ class Call(StrEnum):
 class Question(Document):
     """What was looked for; two runs with equal questions may go on with each other's steps.
 
-    The failure shows in `bad` and not in `good`: where `good` is the newer one, what is looked for is the release that
-    fixed it. `others` are packages that were held at another version than the case pins. `engine` decides what can be
-    installed, `digest` is the case's, `alpha` the risk of a wrong answer.
+    The failure shows in `bad` and not in `good`. If `good` is the newer one, the release that fixed it is looked for.
     """
 
     case: str
@@ -38,13 +36,13 @@ class Question(Document):
     variant: Variant
     good: str
     bad: str
-    others: dict[str, str] = Field(default_factory=dict)
+    others: dict[str, str] = Field(default_factory=dict)  # packages held at another version than the case pins
     expect_message: str | None = None
     good_message: str | None = None
     trials: int | None = None
-    alpha: float
-    engine: str
-    digest: str
+    alpha: float  # the risk of a wrong answer
+    engine: str  # it decides what can be installed
+    digest: str  # of the case
 
     @property
     def seeks_fix(self) -> bool:
@@ -58,19 +56,15 @@ class Question(Document):
 
 
 class Step(Document):
-    """One version: `shown` trials showed the failure, `quiet` ones did not, `other` ones failed in another way.
-
-    `call` is None while trials are still to come. `why` is how its last telling trial ended, or what kept it from
-    being installed. `lock` is the sha256 of the packages it was tried with.
-    """
+    """One version that was tried."""
 
     version: str
-    call: Call | None = None
-    why: str = ""
-    shown: int = 0
-    quiet: int = 0
-    other: int = 0
-    lock: str | None = None
+    call: Call | None = None  # None while trials are still to come
+    why: str = ""  # how the trial ended that decided, or what kept the version from being installed
+    shown: int = 0  # trials that showed the failure
+    quiet: int = 0  # trials that did not
+    other: int = 0  # trials that failed in another way
+    lock: str | None = None  # sha256 of the packages it was tried with
     seconds: float = 0.0
     started: datetime
 

@@ -23,19 +23,14 @@ class State(StrEnum):
 
 
 class Sighting(Document):
-    """One state, from the first time it was seen (`since`) to the last (`last`) with the same versions.
-
-    `versions` are those of the packages that the case pins, `moved` the ones of them that were let go to the newest.
-    `fix` says whether fixed.py gives its proof there; None where it was not run. `first_fixed` has the releases one of
-    which is the first without the failure, as far as a bisection told.
-    """
+    """One state, from the first time it was seen (`since`) to the last (`last`) with the same versions."""
 
     state: State
-    fix: bool | None = None
+    fix: bool | None = None  # whether fixed.py gives its proof there; None if it was not run
     why: str
-    versions: dict[str, str] = Field(default_factory=dict)
-    moved: list[str] = Field(default_factory=list)
-    first_fixed: list[str] = Field(default_factory=list)
+    versions: dict[str, str] = Field(default_factory=dict)  # of the packages that the case pins
+    moved: list[str] = Field(default_factory=list)  # those of them that were let go to the newest release
+    first_fixed: list[str] = Field(default_factory=list)  # one of them is the first release without the failure
     trials: int = 0
     since: datetime
     last: datetime
