@@ -113,7 +113,7 @@ def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: BasePin, n
     base = bases.obtain(client, pin, note)
     stage = plan(root, recipe, base)
     _check_room(client, base, recipe, note)
-    with wheels.serving(collect()) as settings:
+    with wheels.serving(collect(), wheels.place()) as settings:
         make(client, stage, settings, base, note)
     found = find_image(client, stage.reference)
     if found is None:

@@ -286,15 +286,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(settings: BuildSettings, directory: Path | None = None) -> Iterator[BuildSettings]:
+def serving(settings: BuildSettings, directory: Path) -> Iterator[BuildSettings]:
     """Serve a mirror and yield the settings with its address; yield them unchanged if the index can't be mirrored."""
     index = settings.variables.get("UV_DEFAULT_INDEX") or default_index()
     if index is None or "UV_INSECURE_HOST" in settings.variables:
         yield settings
         return
-    kept = directory or place()
-    forget_old(kept, time.time())
-    mirror = Mirror(index, kept, _opener(settings))
+    forget_old(directory, time.time())
+    mirror = Mirror(index, directory, _opener(settings))
     handler = type("Handler", (_Handler,), {"mirror": mirror})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, name="wheels", daemon=True)

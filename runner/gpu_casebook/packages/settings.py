@@ -1,8 +1,8 @@
-"""How uv and pip are configured on this machine, and what of that an image build gets and the image must not keep.
+"""How uv and pip are configured on this machine, and the part of it that image builds get and images must not keep.
 
-For a build everything goes into files of its context, in the directory `settings`, which the Dockerfiles in images/
-copy into stages that are thrown away. Proxies go as build arguments too, for steps that install Debian's packages:
-those that Docker predefines are kept out of the image's configuration and history.
+A build gets everything as files of its context, in the directory `settings`, which the Dockerfiles in images/ copy
+into stages that are thrown away. Proxies are build arguments too, for steps that install Debian's packages: Docker
+keeps those that it predefines out of the image's configuration and history.
 """
 
 import configparser
@@ -92,27 +92,24 @@ fi
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """`files` are paths in the build context with their contents; `proxies` are Docker's predefined build arguments.
+    """What a build gets of this machine's settings."""
 
-    `variables` are what steps of a build get in their environment.
-    """
-
-    files: Mapping[str, bytes] = field(repr=False)
-    proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, bytes] = field(repr=False)  # by their path in the build context
+    proxies: Mapping[str, str] = field(default_factory=dict, repr=False)  # Docker's predefined build arguments
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # in the environment of the build's steps
 
     @property
     def certificates(self) -> bytes | None:
         return self.files.get(f"{DIRECTORY}/{_CA_FILE}")
 
     def with_mirror(self, url: str) -> "BuildSettings":
-        """With a mirror of the index, for steps that reach it; others ask the index itself."""
+        """Return the settings with a mirror of the index, for steps that reach it; others ask the index itself."""
         env = f"{DIRECTORY}/env"
         return replace(self, files={**self.files, env: self.files[env] + _MIRROR.replace("@MIRROR@", url).encode()})
 
 
 def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None) -> BuildSettings:
-    """Settings of this process: `environ` is its environment, `options` are pip's own (see `pip_options`)."""
+    """Collect the settings from the environment `environ` and from pip's `options` (see `pip_options`)."""
     variables = os.environ if environ is None else environ
     configured = pip_options(pip_files(variables)) if options is None else options
     certificates = _ca_bundle(variables, configured)
@@ -132,14 +129,14 @@ def _shell(exports: Mapping[str, str]) -> bytes:
 
 
 def _ca_bundle(variables: Mapping[str, str], options: Mapping[str, str]) -> Path | None:
-    """The first that exists; this machine's own bundle last, as an organisation's CA may have been added to it."""
+    """Return the first bundle that exists, last the system's own: an organisation's CA may have been added to it."""
     values = {**options, **variables}
     candidates = [*map(values.get, _CERTIFICATES.sources), ssl.get_default_verify_paths().cafile]
     return next((path for path in map(Path, filter(None, candidates)) if path.is_file()), None)
 
 
 def _proxies(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """In both spellings, as programs differ in which one they read."""
+    """Return the proxy variables in both spellings, as programs differ in which one they read."""
     found = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), options["proxy"]) if options.get("proxy") else {}
     for name in _PROXY_VARIABLES:
         value = variables.get(name.lower()) or variables.get(name)
@@ -163,12 +160,12 @@ def _index(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[str
 
 
 def _remote(words: Iterable[str]) -> list[str]:
-    """Addresses without the names that uv may have given them; paths of this machine do not exist in a build."""
+    """Return the addresses without uv's names for them. Paths are left out: they do not exist in a build."""
     return [match[1] for match in map(_REMOTE.fullmatch, words) if match]
 
 
 def pip_options(files: Iterable[Path]) -> dict[str, str]:
-    """Options of pip's configuration files, a later file's over an earlier one's. Unreadable ones are passed over."""
+    """Return the options of pip's configuration files; later files win. Unreadable ones are skipped."""
     options: dict[str, str] = {}
     for path in files:
         parser = configparser.RawConfigParser()
@@ -183,7 +180,7 @@ def pip_options(files: Iterable[Path]) -> dict[str, str]:
 
 
 def pip_files(variables: Mapping[str, str]) -> list[Path]:
-    """Where pip looks, in the order in which it reads."""
+    """Return pip's configuration files in the order in which pip reads them."""
     home = Path.home()
     own = variables.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:

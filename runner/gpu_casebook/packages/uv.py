@@ -14,14 +14,14 @@ from gpu_casebook.packages.settings import for_uv
 from gpu_casebook.trial import Note
 
 _SHOWN = 700
-"""Characters of uv's last words in a message; all of them are in the log."""
+"""Characters of uv's error in a message; the log has all of it."""
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
 _FRAME = f" \t\N{BOX DRAWINGS LIGHT VERTICAL}\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}─▶├{_CROSS}"
 
 
 def program() -> str:
-    """Path of the uv that came with the runner."""
+    """Return the path of the uv that the runner depends on."""
     from uv import find_uv_bin  # noqa: PLC0415 a bundle with an image leaves uv out: nothing gets installed there
 
     return find_uv_bin()
@@ -32,9 +32,9 @@ def version() -> str:
 
 
 def default_index(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the index that uv takes where no variable names one; None where uv does not say.
+    """Return uv's default index, or None if uv does not say.
 
-    `environ` is the environment for uv. Without it the host's configuration files do not count either.
+    `environ` is the environment for uv. Without it, neither variables nor the host's configuration files count.
     """
     bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     with tempfile.TemporaryDirectory(prefix="casebook-index-") as elsewhere:  # no project's pyproject.toml counts
@@ -52,9 +52,9 @@ def default_index(environ: Mapping[str, str] | None = None) -> str | None:
 
 
 def build(directory: Path, *, python: str, lock: Path, log: Path, note: Note) -> None:
-    """Make the virtual environment `directory` with all that `lock` names, every file checked against its hash.
+    """Make the virtual environment `directory` and install `lock`, every file checked against its hash.
 
-    Raises BuildError with uv's last words and the log's path, or MachineError where the disk is full.
+    Raises BuildError with uv's error and the log's path, or MachineError if the disk is full.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
@@ -87,14 +87,14 @@ def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
 
 
 def failure(output: str, log: Path) -> CasebookError:
-    """What uv's output says about why it failed."""
+    """Return the exception for a failed uv, by what it printed."""
     if re.search(r"no space left on device|\(os error (?:28|122)\)", output, re.IGNORECASE):
         return MachineError(f"the disk is full: the environment could not be built (the whole log: {log})")
     return BuildError(f"the environment could not be built: {last_words(output)} (the whole log: {log})")
 
 
 def last_words(output: str) -> str:
-    """The error that uv ends with, as one line. It begins with "error:" or a cross, and goes on to the end."""
+    """Return the error that uv ends with, as one line: from "error:" or a cross to the end of the output."""
     lines = output.splitlines()
     begins = [number for number, line in enumerate(lines) if line.lstrip().startswith(("error:", _CROSS))]
     words = " ".join(line.strip(_FRAME) for line in lines[begins[-1] if begins else -5 :])
