@@ -247,9 +247,9 @@ def test_credentials_go_to_the_index_and_to_no_other_host(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("more", [{"UV_INSECURE_HOST": "example.org"}, {"PIP_TRUSTED_HOST": "example.org"}])
-def test_an_index_that_can_not_be_checked_is_not_mirrored(more: dict[str, str]) -> None:
+def test_an_index_that_can_not_be_checked_is_not_mirrored(more: dict[str, str], tmp_path: Path) -> None:
     plain = collect({"UV_DEFAULT_INDEX": "https://example.org/simple", **more}, {})
-    with serving(plain) as told:
+    with serving(plain, tmp_path) as told:
         assert told is plain
 
 
