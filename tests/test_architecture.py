@@ -61,7 +61,7 @@ def test_no_noun_stands_twice_in_the_glossary() -> None:
 MARKS = {
     "a kind of failure": r"launch[-_]error",
     "a verdict": r"(?i)wrong[-_]failure",
-    "an engine": r'"venv"|VenvEngine',
+    "an engine": r"VenvEngine",
     "a CUDA error name": r"cudaErrorIllegalAddress|CUDNN_STATUS",
     "the number of trials": r"\bTRIALS\b",
     "an image": r"\"cuda13\"",

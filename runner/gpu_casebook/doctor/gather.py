@@ -85,7 +85,7 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
     """The engine, and the locks that it has an image of."""
     host = os.environ.get("DOCKER_HOST")
     try:
-        with registry.kind("docker").connect(root) as engine:
+        with registry.kind(registry.capable("has_images")).connect(root) as engine:
             access = engine.gpu_access()
             facts = DockerFacts(
                 version=engine.version.removeprefix("Docker "),
@@ -101,7 +101,7 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
 
 def _in_environments(root: Path, every: Sequence[Recipe]) -> set[str]:
     """The locks that there is a virtual environment of."""
-    with suppress(CasebookError), registry.kind("venv").connect(root) as engine:
+    with suppress(CasebookError), registry.kind(registry.capable("uses_host_python")).connect(root) as engine:
         return _ready(engine, every)
     return set()
 
