@@ -24,8 +24,8 @@ def place(path: str) -> Path | None:
 
 
 def rows(title: str) -> dict[str, str]:
-    cells = (line.strip("| ").split(" | ", 1) for line in section(title).splitlines() if line.startswith("| "))
-    return {first: rest for first, rest in cells}
+    lines = (line.strip("| ") for line in section(title).splitlines() if line.startswith("| "))
+    return {first: rest for first, _, rest in (line.partition(" | ") for line in lines)}
 
 
 def test_every_path_leads_somewhere() -> None:

@@ -12,7 +12,7 @@ from gpu_casebook.evidence import Rate, Variant, Verdict
 from gpu_casebook.kinds import Grade
 
 
-class Job(Document):
+class Job(Document, extra="ignore"):  # older runs also said how many cores a job takes
     """One case in one environment, and what it needs of a machine.
 
     `shared`: it declares that others which declare it too may have the same GPU meanwhile. `expected_s` is how long it
