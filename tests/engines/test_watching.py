@@ -9,10 +9,10 @@ import pytest
 from gpu_casebook.engines.output import Kept, Novelty
 from gpu_casebook.engines.watching import (
     SITE,
-    End,
     Followed,
     ProcessSample,
     Sample,
+    TrialEnd,
     follow,
     marks,
     moved,
@@ -88,7 +88,7 @@ class Trial:
         self.now = min(self.now + within_s, max(self.begun + self.ends_at, self.now))
         return self.now >= self.begun + self.ends_at
 
-    def follow(self, timeout_s: float = TIMEOUT_S) -> End:
+    def follow(self, timeout_s: float = TIMEOUT_S) -> TrialEnd:
         return follow(WATCH, timeout_s, take=self.take, ended=self.ended, clock=lambda: self.now)
 
 
@@ -103,13 +103,13 @@ def steps(count: int) -> Iterator[Sample]:
 
 def test_nobody_looks_before_the_time() -> None:
     trial = Trial(forever(sample()), ends_at=19.9)
-    assert trial.follow() is End.ENDED
+    assert trial.follow() is TrialEnd.ENDED
     assert trial.looked_at == []
 
 
 def test_hung_as_soon_as_it_is_clear() -> None:
     trial = Trial(forever(sample()))
-    assert trial.follow() is End.HUNG
+    assert trial.follow() is TrialEnd.HUNG
     assert trial.looked_at == [20.0, 21.5, 23.0]
 
 
@@ -119,24 +119,24 @@ def test_progress_and_then_a_hang_is_a_hang() -> None:
         yield from forever(sample())
 
     trial = Trial(samples())
-    assert trial.follow() is End.HUNG
+    assert trial.follow() is TrialEnd.HUNG
     assert len(trial.looked_at) == 6 + 3
 
 
 def test_progress_to_the_last_is_slow() -> None:
     trial = Trial(steps(1000))
-    assert trial.follow() is End.SLOW
+    assert trial.follow() is TrialEnd.SLOW
     assert trial.now - trial.begun == pytest.approx(TIMEOUT_S, abs=0.5)
 
 
 def test_one_movement_in_a_while_is_enough() -> None:
     still = [sample(), sample()]
-    assert Trial(forever(*still, sample(seen(stack="line 2")), sample(seen(stack="line 2")))).follow() is End.SLOW
+    assert Trial(forever(*still, sample(seen(stack="line 2")), sample(seen(stack="line 2")))).follow() is TrialEnd.SLOW
 
 
 def test_an_end_between_two_looks_is_an_end() -> None:
-    assert Trial(steps(1000), ends_at=40.0).follow() is End.ENDED
-    assert Trial(forever(sample()), ends_at=21.0).follow() is End.ENDED
+    assert Trial(steps(1000), ends_at=40.0).follow() is TrialEnd.ENDED
+    assert Trial(forever(sample()), ends_at=21.0).follow() is TrialEnd.ENDED
 
 
 @pytest.mark.parametrize(
@@ -145,12 +145,12 @@ def test_an_end_between_two_looks_is_an_end() -> None:
     ids=["never", "every other time"],
 )
 def test_what_could_not_be_looked_at_is_not_known(samples: Iterator[Sample | None]) -> None:
-    assert Trial(samples).follow() is End.UNKNOWN
+    assert Trial(samples).follow() is TrialEnd.UNKNOWN
 
 
 def test_a_time_limit_before_anything_is_clear() -> None:
-    assert Trial(forever(sample())).follow(timeout_s=22.0) is End.UNKNOWN
-    assert Trial(forever(sample())).follow(timeout_s=10.0) is End.UNKNOWN
+    assert Trial(forever(sample())).follow(timeout_s=22.0) is TrialEnd.UNKNOWN
+    assert Trial(forever(sample())).follow(timeout_s=10.0) is TrialEnd.UNKNOWN
 
 
 STACKS = stacks_of(sample())
@@ -159,17 +159,17 @@ STACKS = stacks_of(sample())
 @pytest.mark.parametrize(
     ("end", "ended_by_us", "timed_out", "expected"),
     [
-        (End.HUNG, True, False, (True, AFTER_S, False, False)),
-        (End.HUNG, False, False, (False, None, False, False)),
-        (End.SLOW, True, False, (False, None, True, True)),
-        (End.SLOW, False, False, (False, None, False, False)),
-        (End.UNKNOWN, True, False, (False, None, True, False)),
-        (End.ENDED, False, True, (False, None, True, False)),
-        (End.ENDED, False, False, (False, None, False, False)),
+        (TrialEnd.HUNG, True, False, (True, AFTER_S, False, False)),
+        (TrialEnd.HUNG, False, False, (False, None, False, False)),
+        (TrialEnd.SLOW, True, False, (False, None, True, True)),
+        (TrialEnd.SLOW, False, False, (False, None, False, False)),
+        (TrialEnd.UNKNOWN, True, False, (False, None, True, False)),
+        (TrialEnd.ENDED, False, True, (False, None, True, False)),
+        (TrialEnd.ENDED, False, False, (False, None, False, False)),
     ],
 )
 def test_who_was_quicker_than_the_order_to_end_it_has_ended(
-    end: End,
+    end: TrialEnd,
     ended_by_us: bool,  # noqa: FBT001
     timed_out: bool,  # noqa: FBT001
     expected: tuple[bool, float | None, bool, bool],

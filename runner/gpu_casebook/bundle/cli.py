@@ -80,7 +80,7 @@ def bundle(
         with out.step(f"packing {case}, environment {name}") as note, _writing(path):
             packed = pack.pack(top, options, packing, path, note)
             files = parts.split(path, part_bytes) if part_bytes else [path]
-    for line in _told(packed, files):
+    for line in _packed_lines(packed, files):
         out.say(line)
 
 
@@ -119,7 +119,7 @@ def _versions(text: str | None) -> list[str]:
     return list(dict.fromkeys(text.split(","))) if text else []
 
 
-def _told(packed: "Bundle", files: Sequence[Path]) -> Iterator[str]:
+def _packed_lines(packed: "Bundle", files: Sequence[Path]) -> Iterator[str]:
     """What was written, and what to do with it there."""
     for path in files:
         yield f"wrote {shown(path)} ({size(path.stat().st_size)})"

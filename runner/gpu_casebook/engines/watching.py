@@ -81,7 +81,7 @@ class Sample(NamedTuple):
     printed: tuple[int, ...] = ()
 
 
-class End(Enum):
+class TrialEnd(Enum):
     ENDED = "the trial ended by itself"
     HUNG = "nothing moved any more"
     SLOW = "the time limit came, and until then something moved"
@@ -135,11 +135,11 @@ def follow(
     take: Callable[[], Sample | None],
     ended: Callable[[float], bool],
     clock: Callable[[], float] = time.monotonic,
-) -> End:
+) -> TrialEnd:
     """Watch a trial that starts now. `take` gives a sample or None; `ended` waits some seconds for the trial's end."""
     deadline = clock() + timeout_s
     if ended(min(watch.after_s, timeout_s)):
-        return End.ENDED
+        return TrialEnd.ENDED
     still: Sample | None = None
     progress = False
     while clock() < deadline:
@@ -149,16 +149,16 @@ def follow(
         elif moved(still, now, spins=watch.spins):
             still, progress = now, True
         elif now.at - still.at >= watch.still_s:
-            return End.HUNG
+            return TrialEnd.HUNG
         if ended(max(0.0, min(watch.interval_s, deadline - clock()))):
-            return End.ENDED
-    return End.SLOW if progress else End.UNKNOWN
+            return TrialEnd.ENDED
+    return TrialEnd.SLOW if progress else TrialEnd.UNKNOWN
 
 
 class Followed(NamedTuple):
     """How a watched trial ended, and where its processes stood before the engine ends it."""
 
-    end: End = End.ENDED
+    end: TrialEnd = TrialEnd.ENDED
     stacks: Sequence[ProcessStack] = ()
 
 
@@ -172,7 +172,7 @@ def watch_trial(
 ) -> Followed:
     """Watch a trial that starts now. `look` runs the sampler, with py-spy if told so; `printed` changes with output."""
     end = follow(watch, timeout_s, take=lambda: parse(look(False), printed()), ended=ended)  # noqa: FBT003
-    if end is End.ENDED:
+    if end is TrialEnd.ENDED:
         return Followed()
     last = parse(look(True)) or parse(look(False))  # noqa: FBT003
     return Followed(end, stacks_of(last))
@@ -190,13 +190,13 @@ class Marks(TypedDict):
 
 def marks(watch: Watch | None, followed: Followed, *, ended_by_us: bool, timed_out: bool = False) -> Marks:
     """A trial may have been quicker than the order to end it. `timed_out`: the engine found its time to be over."""
-    hung = ended_by_us and followed.end is End.HUNG
-    over = timed_out or (ended_by_us and followed.end in {End.SLOW, End.UNKNOWN})
+    hung = ended_by_us and followed.end is TrialEnd.HUNG
+    over = timed_out or (ended_by_us and followed.end in {TrialEnd.SLOW, TrialEnd.UNKNOWN})
     return Marks(
         hung=hung,
         hung_after_s=watch.after_s if watch and hung else None,
         timed_out=over,
-        slow=over and followed.end is End.SLOW,
+        slow=over and followed.end is TrialEnd.SLOW,
         stacks=followed.stacks if hung or over else (),
     )
 

@@ -79,7 +79,7 @@ def read(file: BinaryIO) -> ManifestText:
         line = content[: error.start].count(b"\n") + 1
         return _with_flaw(document, line, f"is not UTF-8 (byte 0x{content[error.start]:02x}); save it as UTF-8")
     try:
-        return _Reader(text, document).read()
+        return _DocumentReader(text, document).read()
     except _RefusedError as refusal:
         return _with_flaw(document, refusal.line, refusal.what)
     except yaml.MarkedYAMLError as error:
@@ -103,7 +103,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
     return min(mark.line + 1, last) if mark else 1, f"is not YAML: {said}"
 
 
-class _Reader:
+class _DocumentReader:
     def __init__(self, text: str, document: ManifestText) -> None:
         self.loader = yaml.CSafeLoader(text)
         self.next: Any = self.loader.get_event

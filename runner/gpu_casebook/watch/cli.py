@@ -10,7 +10,7 @@ from gpu_casebook.cli.base import CaseIds, EngineOption, app, chosen_cases, ends
 from gpu_casebook.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from gpu_casebook.watch.watcher import Watch
+    from gpu_casebook.watch.watcher import EnvironmentWatch
 
 
 @app.command(epilog=f"Exit status: 0 nothing changed; {ExitStatus.CHANGED} a state changed; the others as everywhere.")
@@ -57,7 +57,7 @@ def watch(
         raise typer.Exit(ExitStatus.CHANGED)
 
 
-def _summary(watch: "Watch") -> str:
+def _summary(watch: "EnvironmentWatch") -> str:
     where = f"{watch.case}, environment {watch.environment}"
     if watch.seen is None:
         return f"{where}: not run here, so unknown: {watch.unknown}"

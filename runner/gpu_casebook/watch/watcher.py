@@ -46,7 +46,7 @@ class WatchOptions:
     again: bool = False  # try also what is as it was at the last sighting
 
 
-class Watch(NamedTuple):
+class EnvironmentWatch(NamedTuple):
     """One environment: what was seen now, and before."""
 
     case: str
@@ -62,7 +62,9 @@ class Watch(NamedTuple):
         return None
 
 
-def watch(case: Case, options: WatchOptions, engine: Engine, console: Console, reports: Path) -> Iterator[Watch]:
+def watch(
+    case: Case, options: WatchOptions, engine: Engine, console: Console, reports: Path
+) -> Iterator[EnvironmentWatch]:
     """Yield each environment in turn, after its sighting was written.
 
     Raises BuildError where the package index can't be reached, CasebookError where an older record can't be read.
@@ -70,12 +72,14 @@ def watch(case: Case, options: WatchOptions, engine: Engine, console: Console, r
     for environment in [options.environment] if options.environment else case.manifest.environments:
         plan = make_plan(case, Options(environment=environment), engine)
         if isinstance(plan, Skipped):
-            yield Watch(case.id, environment, unknown="; ".join(plan.reasons).removeprefix(f"{environment}: "))
+            yield EnvironmentWatch(
+                case.id, environment, unknown="; ".join(plan.reasons).removeprefix(f"{environment}: ")
+            )
             continue
         try:
             yield _Watcher(plan, options, engine, console, reports).watch()
         except UsageError as error:  # such as a failure that single trials can't show
-            yield Watch(case.id, environment, unknown=str(error))
+            yield EnvironmentWatch(case.id, environment, unknown=str(error))
 
 
 class TrialsEnd(NamedTuple):
@@ -104,7 +108,7 @@ class _Watcher:
     def environment(self) -> str:
         return self.plan.environment
 
-    def watch(self) -> Watch:
+    def watch(self) -> EnvironmentWatch:
         record = known(self.reports, self.case.id)
         before = record.latest(self.environment)
         seen = self._seen(None if self.options.again else before)
@@ -112,7 +116,7 @@ class _Watcher:
             seen = seen.model_copy(update={"first_fixed": self._first_fixed(seen)})
         record = record.with_sighting(self.environment, seen)
         record.write(watched_path(self.reports, self.case.id))
-        return Watch(self.case.id, self.environment, record.latest(self.environment), before)
+        return EnvironmentWatch(self.case.id, self.environment, record.latest(self.environment), before)
 
     def _seen(self, before: Sighting | None) -> Sighting:
         to_try = attempts(self.case, self.environment, self._newest)

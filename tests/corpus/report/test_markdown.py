@@ -7,7 +7,7 @@ import pytest
 
 from gpu_casebook.corpus.model import Lost, Run
 from gpu_casebook.corpus.report.markdown import COMMENT_BYTES, Picture, comment, headline, job_summary, page
-from gpu_casebook.corpus.report.model import RunSummary, Tally
+from gpu_casebook.corpus.report.model import JobCounts, RunSummary
 from gpu_casebook.corpus.report.summary import summarise
 from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run
@@ -71,16 +71,21 @@ def test_what_ci_shows_links_to_no_file() -> None:
 @pytest.mark.parametrize(
     ("tally", "told"),
     [
-        (Tally(), "**No verdict**."),
-        (Tally(judged=2, confirmed=2, verdicts={Verdict.CONFIRMED: 2}), "**2 of 2 confirmed**."),
+        (JobCounts(), "**No verdict**."),
+        (JobCounts(judged=2, confirmed=2, verdicts={Verdict.CONFIRMED: 2}), "**2 of 2 confirmed**."),
         (
-            Tally(judged=2, confirmed=1, reused=1, drifted=2, verdicts={Verdict.CONFIRMED: 1, Verdict.FIX_FAILS: 1}),
+            JobCounts(
+                judged=2, confirmed=1, reused=1, drifted=2, verdicts={Verdict.CONFIRMED: 1, Verdict.FIX_FAILS: 1}
+            ),
             "**1 of 2 confirmed**, 1 fix-fails (1 reused, 2 drifted).",
         ),
-        (Tally(broke=1, skipped=2, left=3), "**No verdict**. Without a verdict: 1 broke, 2 skipped, 3 not come to."),
+        (
+            JobCounts(broke=1, skipped=2, left=3),
+            "**No verdict**. Without a verdict: 1 broke, 2 skipped, 3 not come to.",
+        ),
     ],
 )
-def test_headline(tally: Tally, told: str) -> None:
+def test_headline(tally: JobCounts, told: str) -> None:
     assert headline(tally) == told
 
 

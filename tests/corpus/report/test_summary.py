@@ -4,14 +4,14 @@ from typing import Any
 import pytest
 
 from gpu_casebook.corpus.model import End, Finished
-from gpu_casebook.corpus.report.model import RunSummary, Standing, Tally
+from gpu_casebook.corpus.report.model import JobCounts, RunSummary, Standing
 from gpu_casebook.corpus.report.summary import standing, summarise
 from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run, skipped
 
 
 def test_confirmed_of_how_many_and_the_rest_apart() -> None:
-    assert summarise(TODAY).tally == Tally(
+    assert summarise(TODAY).tally == JobCounts(
         jobs=7,
         judged=5,
         confirmed=3,
@@ -107,7 +107,7 @@ def test_a_clock_that_was_set_back_gives_no_negative_time() -> None:
 
 def test_nothing_ran() -> None:
     summary = summarise(run([]))
-    assert summary.tally == Tally()
+    assert summary.tally == JobCounts()
     assert summary.durations.busy is None
 
 

@@ -23,7 +23,7 @@ KEPT = 30
 NO_MATPLOTLIB = Markdown("No plots: matplotlib is not here. `pip install -e '.[plots]'` in the checkout brings it.")
 
 
-class Kept(NamedTuple):
+class KeptRun(NamedTuple):
     """Runs on disk, oldest first, and why others can't be read."""
 
     runs: list[Run]
@@ -57,10 +57,10 @@ def read(reports: Path, id_: str | None = None) -> RunSummary:
     return summarise(run, before.runs, before.unreadable)
 
 
-def earlier(reports: Path, run: Run) -> Kept:
+def earlier(reports: Path, run: Run) -> KeptRun:
     """The newest of the runs before this one."""
     ids = [id_ for id_ in journal.ids(reports) if id_ < run.id][-KEPT:]
-    kept = Kept([], [])
+    kept = KeptRun([], [])
     for id_ in ids:
         try:
             kept.runs.append(journal.read(journal.runs_directory(reports) / id_))

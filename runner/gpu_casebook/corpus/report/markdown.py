@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_casebook.corpus.model import End
-from gpu_casebook.corpus.report.model import JobChange, Line, RunSummary, Shift, Standing, Tally
+from gpu_casebook.corpus.report.model import JobChange, JobCounts, Line, RunSummary, Shift, Standing
 from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Grade
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template
@@ -86,7 +86,7 @@ def _parts(summary: RunSummary, name_of: Callable[[Line], Markdown]) -> dict[str
     }
 
 
-def headline(tally: Tally) -> Markdown:
+def headline(tally: JobCounts) -> Markdown:
     """How many confirmed of how many; what says nothing about a case stands apart."""
     first = f"**{tally.confirmed} of {tally.judged} confirmed**" if tally.judged else "**No verdict**"
     others = [f"{count} {verdict}" for verdict, count in tally.verdicts.items() if verdict != "confirmed"]

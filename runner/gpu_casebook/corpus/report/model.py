@@ -62,7 +62,7 @@ class Line(Document):
         return self.standing in {Standing.CONFIRMED, Standing.FAILING}
 
 
-class Tally(Document):
+class JobCounts(Document):
     """Jobs counted. `judged` of them have a verdict; reused and drifted ones are among those."""
 
     name: str = ""
@@ -110,7 +110,7 @@ class JobChange(Document):
         return f"{self.case}/{self.environment}"
 
 
-class Durations(Document):
+class RunDurations(Document):
     """Where the time of a run went."""
 
     wall_s: float  # from start to end
@@ -133,12 +133,12 @@ class RunSummary(Document):
     command: str = ""
     selection: str = "all"
     workers: list[str] = Field(default_factory=list)
-    tally: Tally
-    by_device: list[Tally] = Field(default_factory=list)
-    by_environment: list[Tally] = Field(default_factory=list)
+    tally: JobCounts
+    by_device: list[JobCounts] = Field(default_factory=list)
+    by_environment: list[JobCounts] = Field(default_factory=list)
     compared_with: str | None = None  # the run before this one, if there is one
     changes: list[JobChange] = Field(default_factory=list)
-    durations: Durations
+    durations: RunDurations
     disk_before_bytes: int | None = None
     disk_after_bytes: int | None = None
     unreadable: list[str] = Field(default_factory=list)  # earlier runs that can't be read, and why

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from gpu_casebook.corpus.model import End, Finished, Job, Run
 from gpu_casebook.corpus.report.changes import changes, judged
-from gpu_casebook.corpus.report.model import Durations, Line, RunSummary, Standing, Tally
+from gpu_casebook.corpus.report.model import JobCounts, Line, RunDurations, RunSummary, Standing
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.words import utc
 
@@ -57,11 +57,11 @@ def standing(done: Finished) -> Standing:
     return Standing.CONFIRMED if done.confirmed else Standing.FAILING
 
 
-def _tally(name: str, lines: Sequence[Line]) -> Tally:
+def _tally(name: str, lines: Sequence[Line]) -> JobCounts:
     count = Counter(line.standing for line in lines)
     with_verdict = [line for line in lines if line.judged]
     verdicts = Counter(line.verdict for line in with_verdict)
-    return Tally(
+    return JobCounts(
         name=name,
         jobs=len(lines),
         judged=len(with_verdict),
@@ -75,13 +75,13 @@ def _tally(name: str, lines: Sequence[Line]) -> Tally:
     )
 
 
-def _grouped(lines: Sequence[Line], keys: Sequence[str]) -> list[Tally]:
+def _grouped(lines: Sequence[Line], keys: Sequence[str]) -> list[JobCounts]:
     """By name, those that have no device last."""
     pairs = sorted(zip(keys, lines, strict=True), key=lambda pair: (pair[0] == NO_DEVICE, pair[0]))
     return [_tally(key, [line for _, line in group]) for key, group in groupby(pairs, key=lambda pair: pair[0])]
 
 
-def _durations(run: Run) -> Durations:
+def _durations(run: Run) -> RunDurations:
     ran = [done for done in run.finished if done.end in {End.RAN, End.BROKE}]
     spans = [_span(done) for done in ran]
     ended = utc(run.ended) if run.ended else max((end for _, end in spans), default=utc(run.started))
@@ -91,7 +91,7 @@ def _durations(run: Run) -> Durations:
     workers = _workers(run)
     busy_s = sum(_covered(_span(done) for done in ran if done.worker == each) for each in {*workers, ""}) + built_s
     counts = bool(spans) and wall_s > 0
-    return Durations(
+    return RunDurations(
         wall_s=wall_s,
         work_s=work_s,
         lost_s=sum(lost.after_s for done in run.finished for lost in done.lost),

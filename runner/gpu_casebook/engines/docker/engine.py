@@ -184,7 +184,7 @@ class DockerEngine(Engine):
                 watched=self._watched_part(name, prepared, request),
             ),
         )
-        output = _Output(container, request)
+        output = _ContainerOutput(container, request)
         container.start()
         marks = _let_run(container, output, prepared, request)
         container.wait(timeout=_GRACE_S)
@@ -315,7 +315,7 @@ def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
     return buffer.getvalue()
 
 
-class _Output:
+class _ContainerOutput:
     """Both streams of a container, read in the background from before its start to its end."""
 
     def __init__(self, container: Container, request: TrialRequest) -> None:
@@ -350,7 +350,9 @@ def _state(container: Container) -> _State:
     return _State(state["ExitCode"], bool(state["OOMKilled"]), lasted)
 
 
-def _let_run(container: Container, output: _Output, prepared: Prepared, request: TrialRequest) -> watching.Marks:
+def _let_run(
+    container: Container, output: _ContainerOutput, prepared: Prepared, request: TrialRequest
+) -> watching.Marks:
     """Wait for the trial's end, or end it where it is over time or hangs."""
     limit_s, watch = request.limits.timeout_s, request.watch
     if watch is None:
@@ -363,7 +365,7 @@ def _let_run(container: Container, output: _Output, prepared: Prepared, request:
         printed=lambda: output.stdout.said + output.stderr.said,
         ended=output.ended.wait,
     )
-    killed = followed.end is not watching.End.ENDED and _kill(container)
+    killed = followed.end is not watching.TrialEnd.ENDED and _kill(container)
     return watching.marks(watch, followed, ended_by_us=killed)
 
 
@@ -398,7 +400,7 @@ def _kill(container: Container) -> bool:
     return True
 
 
-def _result(state: _State, output: _Output, marks: watching.Marks, *, kept: str | None) -> TrialResult:
+def _result(state: _State, output: _ContainerOutput, marks: watching.Marks, *, kept: str | None) -> TrialResult:
     exit_status, signal = ending(state.exit_status)
     return TrialResult(
         stdout=output.stdout.text(),

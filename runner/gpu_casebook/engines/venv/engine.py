@@ -24,7 +24,7 @@ from gpu_casebook.engines import scratch, watching
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.output import Kept, Neutral, Novelty, ending
 from gpu_casebook.engines.venv import forking, packing
-from gpu_casebook.engines.venv.forking import Nursery, Supervising, Unfit, Zygote
+from gpu_casebook.engines.venv.forking import Nursery, Supervising, Unfit, ZygoteProcess
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
 from gpu_casebook.locking import sole
@@ -178,7 +178,7 @@ class VenvEngine(Engine):
             return replace(_result(ended, followed, output, request, zygote.directory), zygote=zygote.story)
 
     @contextmanager
-    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Iterator[Zygote]:
+    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Iterator[ZygoteProcess]:
         """Raises Unfit."""
         source = request.files.get(request.arguments[0])
         if source is None or request.wrapper or request.keep:
@@ -356,7 +356,7 @@ def _followed(process: Supervising, output: _Output, request: TrialRequest) -> w
         printed=lambda: output.stdout.said + output.stderr.said,
         ended=lambda within_s: bool(select.select([answer], [], [], within_s)[0]),
     )
-    if followed.end is not watching.End.ENDED:
+    if followed.end is not watching.TrialEnd.ENDED:
         _closed(process.stdin)
     return followed
 

@@ -114,7 +114,7 @@ def _imports(statement: ast.stmt) -> list[Import] | None:
             return None
 
 
-class Zygote:
+class ZygoteProcess:
     """One script in one environment, ready to be forked. Made by `zygotes`; raises Unfit where that does not work."""
 
     def __init__(self, directory: Path, orders: Mapping[str, Any], wanted: Sequence[Import]) -> None:
@@ -220,9 +220,9 @@ class Zygote:
 
 
 @contextmanager
-def zygotes(directory: Path, orders: Mapping[str, Any], wanted: Sequence[Import], within_s: float) -> Iterator[Zygote]:
+def zygotes(directory: Path, orders: Mapping[str, Any], wanted: Sequence[Import], within_s: float) -> Iterator[ZygoteProcess]:
     """A zygote in a scratch directory that is laid out for a trial. Raises Unfit."""
-    made = Zygote(directory, orders, wanted)
+    made = ZygoteProcess(directory, orders, wanted)
     try:
         made.get_ready(within_s)
         yield made
@@ -275,10 +275,10 @@ class Nursery:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._key: object = None
-        self._zygote: Zygote | None = None
+        self._zygote: ZygoteProcess | None = None
         self._why = ""
 
-    def get(self, key: object, make: Callable[[], AbstractContextManager[Zygote]]) -> Zygote:
+    def get(self, key: object, make: Callable[[], AbstractContextManager[ZygoteProcess]]) -> ZygoteProcess:
         """The zygote of this key, which is made if another was there. Raises Unfit, again and again."""
         if key != self._key:
             self.close()
