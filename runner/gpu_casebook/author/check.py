@@ -17,7 +17,7 @@ from typing import NamedTuple
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from gpu_casebook.author.complaints import warning
-from gpu_casebook.author.draft import SCHEMA_LINE, blanks
+from gpu_casebook.author.draft import blanks
 from gpu_casebook.errors import ManifestError, Problem, Severity
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import MANIFEST, SCHEMA, Case, discover, known_images, load, manifest_path, schema_text
@@ -33,6 +33,7 @@ MAX_FIX_LINES = 20
 _MANY = 100
 """Cases from which on it pays to start processes for them."""
 
+SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
 _OURS = re.compile(r"(?:import|from)\b[^\n]*\b(?:gpu_casebook|repro|fixed)\b|__import__|import_module")
 _FORBIDDEN = {"gpu_casebook", *(variant.value for variant in Variant)}
 _SCRIPTS = {f"{variant.value}.py" for variant in Variant}

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Failure
@@ -14,7 +16,6 @@ from gpu_casebook.trial import PYTHON
 
 MARK = "TODO(case)"
 
-SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
 SECTIONS: Mapping[str, str] = {
     "What users saw": "the symptom in their words: what they ran, the message or numbers, since when",
     "Why": "the mechanism, from cause to symptom, so that somebody who does not know the code can follow",
@@ -188,33 +189,22 @@ def without_header(text: str) -> str:
 
 
 def manifest(draft: Draft) -> str:
-    return "\n".join([SCHEMA_LINE, *_lines(draft)]) + "\n"
-
-
-def _lines(draft: Draft) -> Iterator[str]:
-    yield f"id: {draft.id}"
-    yield from _title(draft)
-    yield from _failure(draft)
-    yield from _upstream(draft)
-    if draft.release:
-        yield "provenance: release"
-    else:
-        yield f"provenance: distilled  # {_CONFIRM}: distilled (your own minimal code), or release (two versions)"
-    yield from _environment(draft)
-    for variant, expectation in ((Variant.REPRO, _of_repro(draft)), (Variant.FIXED, _of_fixed(draft))):
-        yield f"{variant}:"
-        if draft.own.get(variant):
-            yield f"  requirements: {_flow(draft.own[variant])}"
-        yield from expectation
-    yield f"timeout: {draft.timeout_s:.0f}s"
-
-
-def _title(draft: Draft) -> Iterator[str]:
-    said = _docstring(draft.script)
-    if said:
-        yield f"title: {scalar(said)}  # {_CONFIRM}: one line that says what fails, and when"
-    else:
-        yield f"title: {scalar(blank('one line that says what fails, and when'))}"
+    """The text of case.yaml: templates/case.yaml.j2."""
+    environment = Environment(  # noqa: S701 it is YAML; `scalar` quotes
+        loader=PackageLoader("gpu_casebook.author"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"blank": blank, "flow": _flow, "scalar": scalar}
+    return environment.get_template("case.yaml.j2").render(
+        draft=draft,
+        said=_docstring(draft.script),
+        confirm=_CONFIRM,
+        kinds=", ".join(Failure),
+        variants=[(Variant.REPRO, *_of_repro(draft)), (Variant.FIXED, *_of_fixed(draft))],
+    )
 
 
 def _docstring(text: str) -> str:
@@ -230,80 +220,38 @@ def _documented(text: str) -> str:
         return ""
 
 
-def _failure(draft: Draft) -> Iterator[str]:
-    kinds = ", ".join(Failure)
-    if draft.proposal.failure:
-        yield f"failure: {draft.proposal.failure}  # {_CONFIRM}; the kinds are: {kinds}"
-    else:
-        yield f"failure: {Failure.EXCEPTION}  # {blank(f'which kind? {kinds}')}"
-
-
-def _upstream(draft: Draft) -> Iterator[str]:
-    yield "upstream:"
-    if draft.report:
-        yield f"  project: {draft.report.project}"
-        yield f"  issue: {draft.report.url}"
-    else:
-        yield f"  project: {scalar(blank('owner/name'))}"
-        yield f"  # {blank('issue: the link to the report; remove this line if there is none')}"
-    if draft.release:
-        yield "  status: fixed"
-        yield f"  fixed: {scalar(', '.join(draft.own[Variant.FIXED]))}  # {_CONFIRM}: the first version or the commit"
-    else:
-        yield f"  status: open  # {blank('open, or fixed: then add the line fixed: with the commit or version')}"
-
-
-def _environment(draft: Draft) -> Iterator[str]:
-    yield "environments:"
-    yield f"  {draft.environment}:"
-    yield f"    image: {draft.image}"
-    yield from (f"    # {blank(each)}" for each in draft.unknown)
-    yield f"    requirements: {_flow(draft.pins)}"
-    if draft.gpus:
-        yield f"    gpus: {draft.gpus}"
-        yield f"    # {blank('compute_capability: the range it fails on, as >=8.0; remove this line if that is any')}"
-
-
-def _of_repro(draft: Draft) -> Iterator[str]:
-    proposal = draft.proposal
-    if proposal.repro:
-        yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(proposal.seen)}"
+def _of_repro(draft: Draft) -> tuple[str, Mapping[str, Any]]:
+    """A remark for the author, and what to write under `expect`."""
     what = "what shows the failure: exception, message, cuda_error, signal, hang or figures"
-    yield from _expectation(proposal.repro or {"message": blank(what)})
+    if draft.proposal.repro:
+        return _tried(draft.proposal), draft.proposal.repro
+    return "", {"message": blank(what)}
 
 
-def _of_fixed(draft: Draft) -> Iterator[str]:
-    """From the best that there is: a trial of it, a guess, the names of repro's figures."""
-    proven, guessed, failing = draft.proof.fixed, draft.proposal.fixed, draft.proposal.repro.get("figures", {})
+def _of_fixed(draft: Draft) -> tuple[str, Mapping[str, Any]]:
+    """The same for fixed, from the best that there is: a trial of it, a guess, the names of repro's figures."""
+    if draft.proof.fixed:
+        return _tried(draft.proof), draft.proof.fixed
+    if draft.proposal.fixed:
+        guessed = "Not tried, but guessed after a trial of repro.py"
+        return _tried(draft.proposal, guessed), draft.proposal.fixed
+    failing = draft.proposal.repro.get("figures", {})
     figures = {name: f"!= {value:.6g}" for name, value in draft.proposal.figures.items() if name in failing}
-    if proven:
-        yield f"  # {_CONFIRM}, and remove this line. One trial showed: {_printable(draft.proof.seen)}"
-    elif guessed:
-        seen = _printable(draft.proposal.seen)
-        yield f"  # {_CONFIRM}, and remove this line. Not tried, but guessed after a trial of repro.py: {seen}"
-    elif figures:
+    if figures:
         what = "bounds for what fixed.py prints when its check passes; these only shut out what repro printed"
-        yield f"  # {blank(what)}"
-    what = "what proves that the check ran and passed: better figures with bounds than a message"
-    yield from _expectation(proven or guessed or ({"figures": figures} if figures else {"message": blank(what)}))
+        return blank(what), {"figures": figures}
+    return "", {
+        "message": blank("what proves that the check ran and passed: better figures with bounds than a message")
+    }
 
 
-def _expectation(expect: Mapping[str, Any]) -> Iterator[str]:
-    yield "  expect:"
-    for key, value in expect.items():
-        if isinstance(value, Mapping):
-            yield f"    {key}:"
-            yield from (f"      {name}: {scalar(str(each))}" for name, each in value.items())
-        else:
-            yield f"    {key}: {value if isinstance(value, int) else scalar(str(value))}"
+def _tried(proposal: Proposal, how: str = "One trial showed") -> str:
+    seen = "".join(character if character.isprintable() else "?" for character in proposal.seen)
+    return f"{_CONFIRM}, and remove this line. {how}: {seen}"
 
 
 def _flow(values: Sequence[str]) -> str:
     return f"[{', '.join(scalar(each) if '[' in each else each for each in values)}]"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def scalar(text: str) -> str:
