@@ -9,9 +9,9 @@ from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Evidence, Variant, Verdict
 from gpu_casebook.manifest.case import find
-from gpu_casebook.report import case_page
+from gpu_casebook.report.case_page import case_page
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
 from gpu_casebook.trial import TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import LOCK, FakeEngine

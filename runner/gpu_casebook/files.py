@@ -1,7 +1,11 @@
-"""Files that are written whole or not at all, by several processes at once if need be."""
+"""Files that are written whole or not at all, and locks between processes of this machine."""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 
 def write_whole(path: Path, text: str, *, sync: bool = False) -> Path:
@@ -32,3 +36,19 @@ def _to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def sole(path: Path, note: Callable[[str], None], why: str) -> Iterator[None]:
+    """Hold the lock at `path`; where another process has it, `note` is told `why` we wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        note(why)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -195,8 +195,9 @@ class CaseItem(pytest.Item):
     def _run(self) -> "Evidence | Skipped":
         from gpu_casebook.console import Console
         from gpu_casebook.evidence import evidence_path
+        from gpu_casebook.run.options import Options
         from gpu_casebook.run.pipeline import run_case
-        from gpu_casebook.run.plan import Options, Skipped
+        from gpu_casebook.run.plan import Skipped
 
         config = self.config
         options = Options(
@@ -213,7 +214,7 @@ class CaseItem(pytest.Item):
         return result
 
     def runtest(self) -> None:
-        from gpu_casebook.report import summary
+        from gpu_casebook.report.headline import summary
 
         assert self.evidence is not None
         if self.evidence.verdict != "confirmed":

@@ -12,7 +12,7 @@ from gpu_casebook.errors import Severity
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import find
-from gpu_casebook.run.plan import Options
+from gpu_casebook.run.options import Options
 from gpu_casebook.trial import TrialResult
 from tests.author.test_check import write_locks
 from tests.cli.test_cli import casebook

@@ -11,8 +11,8 @@ from gpu_casebook.console import Console
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
 from gpu_casebook.manifest.case import Case
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
 from tests.fakes import FIXED, REPRO, FakeEngine
 
 

@@ -13,7 +13,7 @@ from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.guest import starter
-from gpu_casebook.run.plan import Options
+from gpu_casebook.run.options import Options
 from gpu_casebook.trial import TrialResult
 from tests.bundle.conftest import Daemon
 from tests.conftest import Checkout

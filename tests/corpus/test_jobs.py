@@ -37,7 +37,7 @@ class Bench:
         self.said = io.StringIO()
 
     def run(self, *gpus: int, job: Job | None = None, **settings: object) -> Finished:
-        asked = self.settings.model_copy(update=settings)
+        asked = Settings.model_validate(self.settings.model_dump() | settings)
         done = run_job(job or self.job, asked, Console(self.said), gpus)
         assert done is not None
         return done

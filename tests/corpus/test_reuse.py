@@ -20,8 +20,9 @@ from gpu_casebook.evidence import Evidence, Gpu, GpuAccess, ImageFacts, Verdict,
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.revision import SEMANTICS
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import Recipe, TrialResult, Watch, cut_middle
 from tests.conftest import Checkout
 from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
@@ -68,7 +69,7 @@ class Place:
     ) -> Job | Finished:
         """What is to be done `after` the evidence and a second."""
         age = Age(load(self.path).started + timedelta(seconds=1) + after, max_age_s)
-        return reuse(self.case, JOB, self.settings.model_copy(update=settings), here, age)
+        return reuse(self.case, JOB, Settings.model_validate(self.settings.model_dump() | settings), here, age)
 
     @property
     def case(self) -> Case:

@@ -184,7 +184,7 @@ class TestChangedSince:
         common = three.root / "images" / "common"
         common.mkdir()
         (common / "system.Dockerfile").write_text("FROM base\n")
-        for path in ("runner/gpu_casebook/judging/verdict.py", "runner/gpu_casebook/report/index.py"):
+        for path in ("runner/gpu_casebook/judging/verdict.py", "runner/gpu_casebook/report/pages.py"):
             (three.root / path).parent.mkdir(parents=True)
             (three.root / path).write_text("pass\n")
         git(three, "init", "--quiet", "--initial-branch=main")
@@ -230,7 +230,7 @@ class TestChangedSince:
         assert len(self.changed(history)) == 3
 
     @pytest.mark.parametrize(
-        "path", ["README.md", "runner/gpu_casebook/report/index.py", "docs/runner/gpu_casebook/judging/x.py"]
+        "path", ["README.md", "runner/gpu_casebook/report/pages.py", "docs/runner/gpu_casebook/judging/x.py"]
     )
     def test_what_no_verdict_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).parent.mkdir(parents=True, exist_ok=True)

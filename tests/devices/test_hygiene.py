@@ -19,8 +19,9 @@ from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, Gpu
 from gpu_casebook.engines import guard
 from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
 from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import Recipe, TrialRequest
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine

@@ -21,9 +21,9 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Evidence, Outcome, Variant
 from gpu_casebook.guest import zygote
 from gpu_casebook.manifest.case import find
-from gpu_casebook.report import publish
+from gpu_casebook.report.pages import publish
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
 from gpu_casebook.trial import TrialResult, Watch
 from tests.conftest import Checkout
 from tests.engines.subjects import FAMILY, ROOT, TOKEN, Bench, VenvSubject, eventually

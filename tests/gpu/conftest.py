@@ -14,8 +14,8 @@ from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest.case import Case, find, known_images
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
 from tests.conftest import Checkout
 
 IMAGE = os.environ.get("CASEBOOK_GPU_IMAGE", "casebook/host:latest")

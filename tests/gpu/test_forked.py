@@ -16,8 +16,8 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.evidence import Evidence, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
 from tests.conftest import Checkout
 
 pytestmark = pytest.mark.gpu

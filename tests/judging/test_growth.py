@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_casebook.evidence import Observation
-from gpu_casebook.judging.growth import growth, slope, without_jump
+from gpu_casebook.judging.expectation import growth, slope, without_jump
 from gpu_casebook.manifest.model import Growth
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.records.watched import Sighting, State, Watched, all_watched, known, watched_path
-from gpu_casebook.report.index import index
+from gpu_casebook.report.pages import index
 
 
 def sighting(state: State, day: int, version: str = "1.0", **more: object) -> Sighting:

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, decide
-from gpu_casebook.report import case_page
+from gpu_casebook.report.case_page import case_page
 from gpu_casebook.trial import TrialResult
 from tests.report.example import (
     CASE,

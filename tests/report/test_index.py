@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 from gpu_casebook.evidence import Verdict
-from gpu_casebook.report import index
+from gpu_casebook.report.pages import index
 from tests.report.example import CASE, evidence, simulated
 from tests.report.golden import assert_golden
 from tests.report.hostile import hostile

@@ -9,7 +9,9 @@ from filelock import FileLock, Timeout
 
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_path, load
-from gpu_casebook.report import case_page, index, pages, publish, render
+from gpu_casebook.report import pages
+from gpu_casebook.report.case_page import case_page
+from gpu_casebook.report.pages import index, publish, render
 from gpu_casebook.report.rebuild import render_all
 from tests.report.example import CASE, evidence, simulated
 

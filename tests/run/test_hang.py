@@ -18,9 +18,10 @@ from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.manifest.case import Case, find, load
 from gpu_casebook.manifest.model import Expectation
-from gpu_casebook.report import case_page, summary
+from gpu_casebook.report.case_page import case_page
+from gpu_casebook.report.headline import summary
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options
 from gpu_casebook.trial import ProcessStack, TrialResult, Watch
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.engines.test_hangs import TWO_LOCKS

@@ -110,7 +110,7 @@ def _review(cases: list[str], environment: str | None, engine: str | None) -> No
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import manifest_path
-    from gpu_casebook.run.plan import Options
+    from gpu_casebook.run.options import Options
 
     top, out = root(), Console(sys.stdout)
     for name in cases:

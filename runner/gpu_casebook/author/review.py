@@ -18,8 +18,9 @@ from gpu_casebook.manifest.case import MANIFEST, Case, find, known_images
 from gpu_casebook.manifest.document import read
 from gpu_casebook.manifest.model import VariantSpec
 from gpu_casebook.report.headline import headline, plain
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.run.plan import Skipped
 
 SLOW_S = 60.0
 _NEAR = 0.1

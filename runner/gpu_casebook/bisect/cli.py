@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpu_casebook.cli.base import EngineOption, EnvironmentOption, ZygoteOption, app, ends_in_one_line, root, shown
+from gpu_casebook.cli.base import (
+    EngineOption,
+    EnvironmentOption,
+    ZygoteOption,
+    app,
+    ends_in_one_line,
+    root,
+    run_options,
+    shown,
+)
 from gpu_casebook.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,16 +94,14 @@ def bisect(
         trials=trials,
         alpha=alpha,
         pre=pre,
-        zygote=zygote,
+        run=run_options(environment=environment, zygote=zygote),
     )
     found = find(top, case, known_images(top))
     stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        record, page = search(
-            found, options, chosen, out, reports or top / "reports", environment=environment, stopped=stopped
-        )
+        record, page = search(found, options, chosen, out, reports or top / "reports", stopped=stopped)
     out.say(f"{record.question.package}: {record.answer}")
     for line in sureness(record):
         out.say(f"  {line}")

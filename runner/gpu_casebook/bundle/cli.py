@@ -18,9 +18,8 @@ from gpu_casebook.cli.base import (
     TrialsOption,
     app,
     ends_in_one_line,
-    indices,
     root,
-    seconds,
+    run_options,
     shown,
 )
 from gpu_casebook.errors import CasebookError, UsageError
@@ -165,13 +164,12 @@ def bundle_run(
     if not there.is_its_own(home):
         there.hand_over(home, sys.argv[sys.argv.index("bundle-run") + 1 :], files)
     from gpu_casebook.console import Console
-    from gpu_casebook.run.plan import Options
 
-    options = Options(
+    options = run_options(
         image=image,
         trials=trials,
-        timeout_s=seconds(timeout) if timeout else None,
-        gpus=indices(gpu) if gpu else None,
+        timeout=timeout,
+        gpu=gpu,
         probes=probes,
     )
     out = Console(sys.stdout)

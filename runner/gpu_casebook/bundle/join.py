@@ -9,7 +9,7 @@ from gpu_casebook.bundle.document import Returned
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.report import publish
+from gpu_casebook.report.pages import publish
 
 
 class Joined(NamedTuple):

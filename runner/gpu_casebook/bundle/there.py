@@ -16,10 +16,12 @@ from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Evidence
 from gpu_casebook.guest import starter
 from gpu_casebook.manifest.case import Case, find, known_images
-from gpu_casebook.report import publish, summary
+from gpu_casebook.report.headline import summary
+from gpu_casebook.report.pages import publish
 from gpu_casebook.revision import CHECKOUT
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.run.plan import Skipped
 
 
 def is_its_own(home: Path) -> bool:

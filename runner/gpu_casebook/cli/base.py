@@ -7,13 +7,14 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
 from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
 from gpu_casebook.revision import CHECKOUT
+from gpu_casebook.run.options import FLAGS, Options
 
 if TYPE_CHECKING:
     from gpu_casebook.manifest.case import Case
@@ -39,23 +40,33 @@ CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="
 EngineOption = Annotated[
     str | None, typer.Option(help=f"{' or '.join(ENGINES)}. Without it: the first of them that answers.")
 ]
-EnvironmentOption = Annotated[
-    str | None, typer.Option(help="One of the case's environments. Without it: the first whose hardware is here.")
-]
-GpuOption = Annotated[str | None, typer.Option(metavar="N[,N]", help="Which GPUs, by index. Without it: the first.")]
-ProbesOption = Annotated[
-    bool, typer.Option("--probes/--no-probes", help="Whether to look at the failure with instruments afterwards.")
-]
 ReportsOption = Annotated[
     Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
 ]
-TimeoutOption = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="For one trial: 90s, 2m. Without it: as the case says.")
-]
-TrialsOption = Annotated[int | None, typer.Option(min=1, help="Trials of each variant. Without it: as the case says.")]
-ZygoteOption = Annotated[
-    bool, typer.Option("--zygote", help="Fork trials from a process that has done the script's imports (venv).")
-]
+
+
+def _declared(name: str) -> Any:
+    flag = FLAGS[name]
+    return typer.Option(flag.name, help=flag.help, metavar=flag.metavar, min=flag.min)
+
+
+EnvironmentOption = Annotated[str | None, _declared("environment")]
+ImageOption = Annotated[str | None, _declared("image")]
+TrialsOption = Annotated[int | None, _declared("trials")]
+TimeoutOption = Annotated[str | None, _declared("timeout_s")]
+GpuOption = Annotated[str | None, _declared("gpus")]
+KeepOption = Annotated[bool, _declared("keep")]
+ProbesOption = Annotated[bool, _declared("probes")]
+ZygoteOption = Annotated[bool, _declared("zygote")]
+
+
+def run_options(*, timeout: str | None = None, gpu: str | None = None, **given: Any) -> Options:
+    """The options of a run, those that are durations and GPUs as they were written. Raises UsageError."""
+    return Options(
+        timeout_s=seconds(timeout) if timeout else None,
+        gpus=indices(gpu) if gpu else None,
+        **given,
+    )
 
 
 def main() -> NoReturn:

@@ -12,6 +12,8 @@ from gpu_casebook.cli.base import (
     EngineOption,
     EnvironmentOption,
     GpuOption,
+    ImageOption,
+    KeepOption,
     ProbesOption,
     ReportsOption,
     TimeoutOption,
@@ -19,9 +21,8 @@ from gpu_casebook.cli.base import (
     ZygoteOption,
     app,
     ends_in_one_line,
-    indices,
     root,
-    seconds,
+    run_options,
     shown,
 )
 from gpu_casebook.errors import UsageError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from gpu_casebook.console import Console
     from gpu_casebook.engines.base import Engine
     from gpu_casebook.manifest.case import Case
-    from gpu_casebook.run.plan import Options
+    from gpu_casebook.run.options import Options
 
 
 @app.command(name="case", epilog=EPILOG)
@@ -39,10 +40,7 @@ def run_one(
     case: Annotated[str, typer.Argument(help="The case's id: the name of its directory in cases/.")],
     engine: EngineOption = None,
     environment: EnvironmentOption = None,
-    image: Annotated[
-        str | None,
-        typer.Option(help="Run in this image as it stands (docker). What differs from the lock is listed."),
-    ] = None,
+    image: ImageOption = None,
     over: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="WHEEL", help="Put this wheel over what the case locks (docker); drift tells."),
@@ -50,7 +48,7 @@ def run_one(
     trials: TrialsOption = None,
     timeout: TimeoutOption = None,
     gpu: GpuOption = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave what the trials ran in, and say where it is.")] = False,
+    keep: KeepOption = False,
     probes: ProbesOption = True,
     zygote: ZygoteOption = False,
     reports: ReportsOption = None,
@@ -62,19 +60,20 @@ def run_one(
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import find, known_images
-    from gpu_casebook.report import publish, summary
+    from gpu_casebook.report.headline import summary
+    from gpu_casebook.report.pages import publish
     from gpu_casebook.run.pipeline import run_case
-    from gpu_casebook.run.plan import Options, Skipped
+    from gpu_casebook.run.plan import Skipped
 
     top = root()
     out = Console(sys.stdout)
     found = find(top, case, known_images(top))
-    options = Options(
+    options = run_options(
         environment=environment,
         image=image,
         trials=trials,
-        timeout_s=seconds(timeout) if timeout else None,
-        gpus=indices(gpu) if gpu else None,
+        timeout=timeout,
+        gpu=gpu,
         keep=keep,
         probes=probes,
         zygote=zygote,

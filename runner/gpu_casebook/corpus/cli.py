@@ -9,6 +9,7 @@ import typer
 
 from gpu_casebook.cli.base import (
     EngineOption,
+    ImageOption,
     ProbesOption,
     ReportsOption,
     TimeoutOption,
@@ -18,7 +19,7 @@ from gpu_casebook.cli.base import (
     ends_in_one_line,
     indices,
     root,
-    seconds,
+    run_options,
 )
 from gpu_casebook.errors import UsageError
 from gpu_casebook.words import duration
@@ -27,6 +28,29 @@ EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed
 or was not run; 14 nothing could run here; 2 no such case, kind, revision, run or option; 4 the engine is not there or
 went away; 6 the machine lacks disk or a GPU; 130 interrupted. After 4, 6 and 130 a run goes on with --resume."""
 
+CaseGlobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
+]
+FailureOption = Annotated[
+    list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure, such as hang.")
+]
+ProjectOption = Annotated[
+    list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this upstream project, or a pattern.")
+]
+EnvironmentsOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Only environments of this name, or a pattern.")
+]
+GradeOption = Annotated[list[str] | None, typer.Option(help="hardware or simulated.")]
+ChangedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REV",
+        help="Only cases that changed since this git revision: themselves or their image; "
+        "all where what judges them changed.",
+    ),
+]
+
 _WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast"}
 
 
@@ -34,28 +58,12 @@ _WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast
 @ends_in_one_line
 def run_many(
     context: typer.Context,
-    cases: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
-    ] = None,
-    failure: Annotated[
-        list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure, such as hang.")
-    ] = None,
-    project: Annotated[
-        list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this upstream project, or a pattern.")
-    ] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only environments of this name, or a pattern.")
-    ] = None,
-    grade: Annotated[list[str] | None, typer.Option(help="hardware or simulated.")] = None,
-    changed_since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REV",
-            help="Only cases that changed since this git revision: themselves or their image; "
-            "all where what judges them changed.",
-        ),
-    ] = None,
+    cases: CaseGlobs = None,
+    failure: FailureOption = None,
+    project: ProjectOption = None,
+    environment: EnvironmentsOption = None,
+    grade: GradeOption = None,
+    changed_since: ChangedOption = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, help="Cases at once. Without it: one for each core.")
     ] = None,
@@ -63,7 +71,7 @@ def run_many(
         str | None, typer.Option(metavar="N[,N]", help="Use only these GPUs, by index. Without it: all.")
     ] = None,
     engine: EngineOption = None,
-    image: Annotated[str | None, typer.Option(help="Run all in this image as it stands (docker).")] = None,
+    image: ImageOption = None,
     trials: TrialsOption = None,
     timeout: TimeoutOption = None,
     probes: ProbesOption = True,
@@ -110,11 +118,7 @@ def run_many(
         root=str(top),
         reports=str((reports or top / "reports").resolve()),
         engine=engine,
-        image=image,
-        trials=trials,
-        timeout_s=seconds(timeout) if timeout else None,
-        probes=probes,
-        zygote=zygote,
+        options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, zygote=zygote),
     )
     request = run.Request(
         settings=settings,

@@ -8,6 +8,14 @@ from typing import Annotated
 import typer
 
 from gpu_casebook.cli.base import app, ends_in_one_line, root, shown
+from gpu_casebook.corpus.cli import (
+    CaseGlobs,
+    ChangedOption,
+    EnvironmentsOption,
+    FailureOption,
+    GradeOption,
+    ProjectOption,
+)
 from gpu_casebook.corpus.matrix import On, Per
 
 
@@ -54,17 +62,12 @@ def run_report(
 @app.command()
 @ends_in_one_line
 def matrix(
-    cases: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
-    ] = None,
-    failure: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure.")] = None,
-    project: Annotated[list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this project.")] = None,
-    environment: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only these environments.")] = None,
-    grade: Annotated[list[str] | None, typer.Option(help="hardware or simulated.")] = None,
-    changed_since: Annotated[
-        str | None, typer.Option(metavar="REV", help="Only cases that changed since this git revision.")
-    ] = None,
+    cases: CaseGlobs = None,
+    failure: FailureOption = None,
+    project: ProjectOption = None,
+    environment: EnvironmentsOption = None,
+    grade: GradeOption = None,
+    changed_since: ChangedOption = None,
     on: Annotated[On, typer.Option(help="What hosted runners can run, what takes a GPU, or all.")] = On.ALL,
     per: Annotated[Per, typer.Option(help="An entry for each case, or one for each kind of machine.")] = Per.CASE,
 ) -> None:

@@ -19,7 +19,7 @@ from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.errors import CasebookError, MachineError
-from gpu_casebook.report import render
+from gpu_casebook.report.pages import render
 
 ATTEMPTS = 3
 """How many workers one job may lose: it may be what kills them."""

@@ -3,6 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from gpu_casebook.evidence import Evidence, Outcome, evidence_path
 from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.run.pipeline import prepare_case, run_case
-from gpu_casebook.run.plan import Options, Skipped
+from gpu_casebook.run.plan import Skipped
 from gpu_casebook.text import one_line
 
 REASON_LIMIT = 400
@@ -83,14 +84,14 @@ def _build(job: Job, settings: Settings, console: Console) -> _Came:
     root = Path(settings.root)
     case = find(root, job.case, known_images(root))
     with registry.choose(settings.engine, root, console.say) as engine:
-        skipped = prepare_case(case, options_of(settings, job.environment), engine, console)
+        skipped = prepare_case(case, replace(settings.options, environment=job.environment), engine, console)
     return _skipped(skipped) if skipped else None
 
 
 def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> _Came:
     root, reports = Path(settings.root), Path(settings.reports)
     case = find(root, job.case, known_images(root))
-    options = options_of(settings, job.environment, gpus if job.gpus and gpus else None)
+    options = replace(settings.options, environment=job.environment, gpus=gpus if job.gpus and gpus else None)
     with registry.choose(settings.engine, root, console.say) as engine:
         result = run_case(case, options, engine, console)
     if isinstance(result, Skipped):
@@ -102,19 +103,6 @@ def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -
 
 def _skipped(result: Skipped) -> dict[str, Any]:
     return {"end": End.SKIPPED, "reason": one_line("; ".join(result.reasons), REASON_LIMIT)}
-
-
-def options_of(settings: Settings, environment: str, gpus: Sequence[int] | None = None) -> Options:
-    """What a run's settings say of one case."""
-    return Options(
-        environment=environment,
-        image=settings.image,
-        trials=settings.trials,
-        timeout_s=settings.timeout_s,
-        gpus=gpus,
-        probes=settings.probes,
-        zygote=settings.zygote,
-    )
 
 
 def facts(evidence: Evidence) -> dict[str, Any]:

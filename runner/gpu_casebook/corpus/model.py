@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_serializer, model_validator
 
 from gpu_casebook.document import Document
 from gpu_casebook.evidence import Rate, Variant, Verdict
 from gpu_casebook.kinds import Grade
+from gpu_casebook.run.options import CORPUS, Options
 
 
 class Job(Document, extra="ignore"):  # older runs also said how many cores a job takes
@@ -39,16 +40,26 @@ class Job(Document, extra="ignore"):  # older runs also said how many cores a jo
 
 
 class Settings(Document):
-    """What holds for all jobs of a run; None is "as the case says". Paths are absolute."""
+    """What holds for all jobs of a run. Paths are absolute."""
 
     root: str
     reports: str
     engine: str | None = None
-    image: str | None = None
-    trials: int | None = None
-    timeout_s: float | None = None
-    probes: bool = True
-    zygote: bool = False
+    options: Options = Options()
+    """In JSON they stand beside the others, those of them that a run of the corpus takes."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "options" in data:
+            return data
+        others = {name: value for name, value in data.items() if name not in CORPUS}
+        return {**others, "options": {name: data[name] for name in CORPUS if name in data}}
+
+    @model_serializer
+    def _spread(self) -> dict[str, Any]:
+        others = {"root": self.root, "reports": self.reports, "engine": self.engine}
+        return others | {name: getattr(self.options, name) for name in CORPUS}
 
 
 class End(StrEnum):

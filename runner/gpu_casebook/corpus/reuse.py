@@ -7,12 +7,12 @@ probes), what verdicts mean (`gpu_casebook.revision.SEMANTICS`), and the hardwar
 import hashlib
 import platform
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.corpus.jobs import REASON_LIMIT, facts, options_of
+from gpu_casebook.corpus.jobs import REASON_LIMIT, facts
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import CasebookError
@@ -133,9 +133,9 @@ def _too_old(started: datetime, age: Age) -> str | None:
 
 
 def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
-    options = options_of(settings, environment)
+    options = replace(settings.options, environment=environment)
     plan = Plan(case=case, environment=environment, gpus=(), trials=1, limits=Limits(), options=options)
-    recipes = {variant: recipe(case, environment, variant, settings.image) for variant in Variant}
+    recipes = {variant: recipe(case, environment, variant, settings.options.image) for variant in Variant}
     return Wanted(
         digest=case.digest(),
         locks={

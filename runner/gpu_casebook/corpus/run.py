@@ -29,7 +29,7 @@ from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import wheel_bytes
 from gpu_casebook.packages.uv import disk_is_full
-from gpu_casebook.report import render
+from gpu_casebook.report.pages import render
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import recipe, why_not
 from gpu_casebook.trial import Recipe
@@ -154,7 +154,7 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
     def look(case: Case, job: Job) -> Job | Finished:
         found = reuse.reuse(case, job, settings, here, age)
         if isinstance(found, Job):
-            recipes.update(recipe(case, job.environment, variant, settings.image) for variant in Variant)
+            recipes.update(recipe(case, job.environment, variant, settings.options.image) for variant in Variant)
         return found
 
     chosen = select(root, request.selection, unable(machines, engine, request.gpus), durations(reports), look)
@@ -217,9 +217,9 @@ def _image_of(settings: Settings, engine: Engine | None) -> Callable[[Recipe, st
     """What the engine would run a recipe in today, by name or by id; of no use to an engine without images."""
     from gpu_casebook.images.build import reference  # noqa: PLC0415 the SDK takes a while to import
 
-    if settings.image is None:
+    if settings.options.image is None:
         return lambda recipe, base: reference(Path(settings.root), recipe, base)
-    found = engine.image_id(settings.image) if engine else None
+    found = engine.image_id(settings.options.image) if engine else None
     return lambda _recipe, _base: found
 
 
@@ -230,7 +230,7 @@ def _recipes(run: Run) -> set[Recipe]:
     for job in run.left:
         with suppress(CasebookError, OSError):
             case = find(root, job.case, images)
-            recipes.update(recipe(case, job.environment, variant, run.settings.image) for variant in Variant)
+            recipes.update(recipe(case, job.environment, variant, run.settings.options.image) for variant in Variant)
     return recipes
 
 

@@ -17,10 +17,10 @@ from platformdirs import user_cache_path, user_log_path
 from gpu_casebook.daemon.client import LABEL, DockerClient, build, find_image, speaking
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.files import sole
 from gpu_casebook.images import bases, wheels
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import Stage, plan
-from gpu_casebook.locking import sole
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, wheel_bytes
 from gpu_casebook.packages.settings import BuildSettings, collect
 from gpu_casebook.text import one_line, plain

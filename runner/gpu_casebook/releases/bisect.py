@@ -11,13 +11,14 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.records.bisection import Bisection, Question, record_path, unfinished_path
 from gpu_casebook.releases import halving
-from gpu_casebook.releases.bisector import Bisector, EndError
+from gpu_casebook.releases.bisector import Bisector, EndError, trial_counts
 from gpu_casebook.releases.environments import environments
-from gpu_casebook.releases.question import BisectOptions, question, record, same, trial_counts
+from gpu_casebook.releases.question import BisectOptions, question, record, same
 from gpu_casebook.releases.signature import signature
 from gpu_casebook.releases.versions import released
 from gpu_casebook.report.bisection import page
-from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan
+from gpu_casebook.run.options import Options
+from gpu_casebook.run.plan import Plan, Skipped, make_plan
 
 
 class Stopped(StrEnum):
@@ -56,7 +57,6 @@ def bisect(
     console: Console,
     reports: Path,
     *,
-    environment: str | None = None,
     stopped: Stopped = Stopped.ASK,
 ) -> tuple[Bisection, Path]:
     """The finished record, and its page. Everything that can be known to be wrong is, before anything is installed.
@@ -64,7 +64,7 @@ def bisect(
     Raises UsageError for what is asked wrongly, MachineError where no environment can run here, and EndError where an
     end is not what it was said to be.
     """
-    plan = _plan(case, Options(environment=environment, zygote=options.zygote), engine)
+    plan = _plan(case, options.run, engine)
     asked = question(options, plan, engine.name)
     seen = signature(
         case,

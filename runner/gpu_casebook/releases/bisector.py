@@ -14,10 +14,14 @@ from gpu_casebook.records.bisection import Bisection, Call, Step
 from gpu_casebook.releases import halving
 from gpu_casebook.releases.environments import Environments, TriedEnvironment, Unusable
 from gpu_casebook.releases.signature import Reading, Sign
+from gpu_casebook.run.plan import Plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Note
 
 Now = Callable[[], datetime]
+
+MEASURED = 20
+"""The most trials that measure the rate, where the case does not say how many."""
 
 
 class EndError(CasebookError):
@@ -34,6 +38,15 @@ class TrialCounts:
     most: int  # at most so many measure the rate
     exact: bool  # whether all of those are run
     limit: int  # the most quiet ones that a version may need
+
+
+def trial_counts(plan: Plan, trials: int | None) -> TrialCounts:
+    """How many trials this case wants: those it declares, or as many as show an unknown rate well enough."""
+    manifest, asked = plan.case.manifest, plan.terms
+    most = manifest.trials if asked.rate else max(manifest.trials, MEASURED)
+    return TrialCounts(
+        refute=asked.repro_needed, most=trials or most, exact=trials is not None, limit=manifest.clean_trials
+    )
 
 
 @dataclass

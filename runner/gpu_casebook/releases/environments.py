@@ -24,7 +24,7 @@ from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock, unreachable
 from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Reading, Sign, Signature
-from gpu_casebook.run.pipeline import INFRA_RETRIES
+from gpu_casebook.run.pipeline import tries
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe, TrialRequest
@@ -130,13 +130,10 @@ class EngineEnvironments:
             return self.engine.prepare(recipe, note)
 
     def _run_trial(self, prepared: Prepared, request: TrialRequest) -> Reading:
-        """One trial, and again while the machine is to blame, a bounded number of times."""
-        reading = Reading(Sign.SPOILED, "")
-        for _ in range(1 + INFRA_RETRIES):
-            reading = self.signature.read(self.guard.run(prepared, request))
-            if reading.sign is not Sign.SPOILED:
-                break
-        return reading
+        def once() -> Reading:
+            return self.signature.read(self.guard.run(prepared, request))
+
+        return tries(once, lambda reading: reading.sign is Sign.SPOILED)[-1]
 
 
 def _versions(lock: str) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from packaging.utils import canonicalize_name
@@ -12,15 +12,12 @@ from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import same_version
 from gpu_casebook.records.bisection import Bisection, Question
-from gpu_casebook.releases.bisector import TrialCounts
 from gpu_casebook.releases.environments import names
 from gpu_casebook.releases.signature import Signature
 from gpu_casebook.releases.versions import Listing, Release, Releases, nearest
 from gpu_casebook.revision import own_revision
+from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan
-
-MEASURED = 20
-"""The most trials that measure the rate, where the case does not say how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +35,8 @@ class BisectOptions:
     trials: int | None = None
     alpha: float | None = None
     pre: bool = False
-    zygote: bool = False
+    run: Options = field(default_factory=Options)
+    """Of a run of the case: its environment, and whether trials are forked."""
 
 
 def question(options: BisectOptions, plan: Plan, engine: str) -> Question:
@@ -129,15 +127,6 @@ def _wrong_way(options: BisectOptions, low: Release, high: Release) -> str:
     return f"--fixed-in {high.version} is older than --bad {low.version}; {introduced}"
 
 
-def trial_counts(plan: Plan, trials: int | None) -> TrialCounts:
-    """How many trials this case wants: those it declares, or as many as show an unknown rate well enough."""
-    manifest, asked = plan.case.manifest, plan.terms
-    most = manifest.trials if asked.rate else max(manifest.trials, MEASURED)
-    return TrialCounts(
-        refute=asked.repro_needed, most=trials or most, exact=trials is not None, limit=manifest.clean_trials
-    )
-
-
 def same(one: Question, other: Question) -> bool:
     """Whether steps of one are steps of the other: versions may be written in several ways."""
     ends = {"good": one.good, "bad": one.bad}
@@ -150,11 +139,11 @@ def command(asked: Question, options: BisectOptions) -> str:
     good = "--good" if options.good else "--fixed-in"
     words = ["nox", "-s", "bisect", "--", asked.case, "--package", asked.package]
     words += [good, asked.good, "--bad", asked.bad] if options.good else ["--bad", asked.bad, good, asked.good]
-    words += ["--environment", asked.environment, "--engine", asked.engine]
+    words += replace(options.run, environment=asked.environment).words(asked.engine)
     given: dict[str, object] = {"--expect-message": asked.expect_message, "--good-message": asked.good_message}
     given |= {"--trials": asked.trials, "--alpha": options.alpha}
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     words += [word for name, version in asked.others.items() for word in ("--with", f"{name}=={version}")]
     words += ["--variant", asked.variant.value] if asked.variant is not Variant.REPRO else []
-    words += ["--pre"] * options.pre + ["--zygote"] * options.zygote
+    words += ["--pre"] * options.pre
     return shlex.join(words)

@@ -1,19 +1,24 @@
-"""Evidence on disk -> pages on disk. The only part of the reports that touches files."""
+"""Evidence on disk -> pages on disk, and the index: every case on every machine it was run on.
 
-from collections import defaultdict
-from collections.abc import Collection
+The only part of the reports that touches files.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from filelock import FileLock
 
-from gpu_casebook.evidence import Evidence, evidence_files, evidence_path, load
+from gpu_casebook.evidence import Evidence, Verdict, evidence_files, evidence_path, load
 from gpu_casebook.files import write_whole
-from gpu_casebook.records.watched import all_watched
+from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
-from gpu_casebook.report.index import index
-from gpu_casebook.report.words import page_name
+from gpu_casebook.report.markdown import render_template
+from gpu_casebook.report.words import newest_hardware_first, page_name
+from gpu_casebook.words import utc
 
 INDEX = "README.md"
+CHANGES_SHOWN = 20
 
 
 def publish(reports: Path, run: Evidence) -> Path:
@@ -43,3 +48,30 @@ def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
         written = [write_whole(reports / page_name(case), case_page(list(map(load, paths[case])))) for case in wanted]
         return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports)))]
+
+
+def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
+    """The page over all cases: by id, hardware before simulated, newest first; and what newer releases changed."""
+    ids = sorted({run.case.id for run in runs})
+    ordered = [run for case in ids for run in newest_hardware_first([run for run in runs if run.case.id == case])]
+    count = Counter(run.verdict for run in runs)
+    return render_template(
+        "index.md.j2",
+        runs=ordered,
+        cases=len(ids),
+        tally=", ".join(f"{count[verdict]} {verdict}" for verdict in Verdict if count[verdict]),
+        changes=_changes(watched),
+        fixed=_fixed(watched),
+    )
+
+
+def _changes(watched: Sequence[Watched]) -> list[Change]:
+    """The newest first."""
+    every = [change for record in watched for change in record.changes()]
+    return sorted(every, key=lambda change: (utc(change.after.since), change.case), reverse=True)[:CHANGES_SHOWN]
+
+
+def _fixed(watched: Sequence[Watched]) -> list[tuple[str, str, Sighting]]:
+    """Case, environment and what was seen last, for failures that the newest releases do not have."""
+    latest = ((record.case, name, record.latest(name)) for record in watched for name in record.history)
+    return [(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]

@@ -1,11 +1,12 @@
 """The pipeline: case -> environment -> engine -> trials -> verdict -> evidence."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
@@ -15,20 +16,30 @@ from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
 from gpu_casebook.guest import attest
 from gpu_casebook.judging.decision import Tally
-from gpu_casebook.judging.expectation import judge, observe
-from gpu_casebook.judging.growth import growth
+from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.run.attestation import attestation, drift
 from gpu_casebook.run.bench import Bench, sanitized_trials, summary_of
-from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan, recipe
+from gpu_casebook.run.options import Options
+from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import run_probes
-from gpu_casebook.run.record import AttestedEnvironment, RunRecord, evidence
+from gpu_casebook.run.record import AttestedEnvironment, RunRecord, attestation, drift, evidence
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 INFRA_RETRIES = 2
 """How often one trial is tried again when the machine, not the case, was to blame."""
 
 _ATTEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
+
+
+Tried = TypeVar("Tried")
+
+
+def tries(once: Callable[[], Tried], is_spoiled: Callable[[Tried], bool]) -> list[Tried]:
+    """Run one trial, and again while the machine is to blame, a bounded number of times. Return every try."""
+    made = [once()]
+    while is_spoiled(made[-1]) and len(made) <= INFRA_RETRIES:
+        made.append(once())
+    return made
 
 
 def run_case(case: Case, options: Options, engine: Engine, console: Console) -> Evidence | Skipped:
@@ -150,14 +161,13 @@ class _Run:
         return trials
 
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
-        """One trial, and again while the machine is to blame, a bounded number of times."""
-        trials: list[Trial] = []
-        while not trials or (self._is_spoiled(trials[-1]) and len(trials) <= INFRA_RETRIES):
+        def once() -> Trial:
             result = self.guard.run(prepared, request)
             if result.kept:
                 self.console.say(f"  kept: {result.kept}")
-            trials.append(self._judged(variant, number, result))
-        return trials
+            return self._judged(variant, number, result)
+
+        return tries(once, self._is_spoiled)
 
     def _is_spoiled(self, trial: Trial) -> bool:
         return trial.outcome is Outcome.INFRA and not self.guard.given_up

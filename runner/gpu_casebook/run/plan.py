@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
@@ -11,21 +11,8 @@ from gpu_casebook.evidence import Attestation, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.run.options import Options
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What the command line asks for; None is "as the case says"."""
-
-    environment: str | None = None
-    image: str | None = None
-    trials: int | None = None
-    timeout_s: float | None = None
-    gpus: Sequence[int] | None = None
-    keep: bool = False
-    probes: bool = True
-    zygote: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,19 +74,8 @@ class Plan:
 
     def command(self, engine: str) -> str:
         """The command that does the same again."""
-        options = self.options
-        words = ["nox", "-s", f"case-{self.case.id}", "--", "--environment", self.environment, "--engine", engine]
-        if options.image:
-            words += ["--image", options.image]
-        if options.trials:
-            words += ["--trials", str(options.trials)]
-        if options.timeout_s:
-            words += ["--timeout", f"{options.timeout_s:g}"]
-        if not options.probes:
-            words += ["--no-probes"]
-        if options.zygote:
-            words += ["--zygote"]
-        return shlex.join(words)
+        options = replace(self.options, environment=self.environment)
+        return shlex.join(["nox", "-s", f"case-{self.case.id}", "--", *options.words(engine)])
 
 
 def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:

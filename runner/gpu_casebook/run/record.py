@@ -1,11 +1,15 @@
-"""What was planned, found and seen -> Evidence."""
+"""What was planned, found and seen -> Evidence; and what is really installed against what the lock says. Pure."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from packaging.utils import canonicalize_name
+from pydantic import ValidationError
+
 from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import (
     Attestation,
     CaseFacts,
@@ -22,6 +26,7 @@ from gpu_casebook.judging.decision import decide
 from gpu_casebook.judging.expectation import lines
 from gpu_casebook.judging.sanitized import settled, signature
 from gpu_casebook.manifest.case import Case
+from gpu_casebook.packages.lock import Pin, read_lock, same_version
 from gpu_casebook.revision import SEMANTICS, own_revision
 from gpu_casebook.run.plan import Plan
 
@@ -121,3 +126,38 @@ def _drift(places: Mapping[Variant, AttestedEnvironment]) -> list[str]:
     if places[Variant.REPRO] is places[Variant.FIXED]:
         return list(places[Variant.REPRO].drift)
     return [f"{variant}: {line}" for variant in Variant for line in places[variant].drift]
+
+
+def attestation(stdout: str) -> Attestation:
+    """What attest.py printed, whatever else an image's start-up printed around it. Raises EngineError."""
+    for line in reversed(stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                return Attestation.model_validate_json(line)
+            except ValidationError as error:
+                why = error.errors()[0]["msg"]
+                raise EngineError(
+                    f"the environment can't be inspected: what it tells of itself is broken: {why}"
+                ) from None
+    raise EngineError("the environment can't be inspected: it told nothing of itself")
+
+
+def drift(lock_text: str, python: str, attestation: Attestation) -> list[str]:
+    """Each difference of what is there from what is locked, one line each. Empty means exact."""
+    found: dict[str, str] = {canonicalize_name(name): version for name, version in attestation.packages.items()}
+    lines = (
+        []
+        if attestation.python.startswith(f"{python}.")
+        else [f"Python: {python} declared, {attestation.python} found"]
+    )
+    return lines + [
+        line for locked in read_lock(lock_text).pins for line in _difference(locked, found.get(locked.name))
+    ]
+
+
+def _difference(locked: Pin, found: str | None) -> Iterator[str]:
+    if found is None:
+        yield f"{locked.name}: {locked.version} locked, none found"
+    elif not same_version(locked.version, found):
+        build = ", another build of it" if same_version(locked.version, found.split("+")[0]) else ""
+        yield f"{locked.name}: {locked.version} locked, {found} found{build}"

@@ -31,7 +31,8 @@ from gpu_casebook.releases.question import BisectOptions
 from gpu_casebook.releases.signature import Sign, signature
 from gpu_casebook.releases.versions import released
 from gpu_casebook.revision import own_revision
-from gpu_casebook.run.plan import Options, Plan, Skipped, make_plan
+from gpu_casebook.run.options import Options
+from gpu_casebook.run.plan import Plan, Skipped, make_plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.watch.target import attempts, packages
 from gpu_casebook.words import utc
@@ -201,10 +202,10 @@ class _Watcher:
         return self._bisected(package, seen.versions[package]) if self.options.bisect else []
 
     def _bisected(self, package: str, newest: str) -> list[str]:
-        options = BisectOptions(package=package, bad=_pinned(self.plan, package), fixed_in=newest)
-        search = partial(
-            bisect, self.case, options, self.engine, self.console, self.reports, environment=self.environment
+        options = BisectOptions(
+            package=package, bad=_pinned(self.plan, package), fixed_in=newest, run=Options(environment=self.environment)
         )
+        search = partial(bisect, self.case, options, self.engine, self.console, self.reports)
         try:
             return search(stopped=Stopped.EITHER)[0].first
         except (EndError, UsageError) as error:

@@ -27,7 +27,7 @@ from gpu_casebook.engines.venv import forking, packing
 from gpu_casebook.engines.venv.forking import Nursery, Supervising, Unfit, ZygoteProcess
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
-from gpu_casebook.locking import sole
+from gpu_casebook.files import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
 

@@ -2,7 +2,7 @@ import pytest
 
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Attestation
-from gpu_casebook.run.attestation import attestation, drift
+from gpu_casebook.run.record import attestation, drift
 
 HASH = "--hash=sha256:" + "a" * 64
 LOCK = f"""\

@@ -1,0 +1,103 @@
+"""The options of a run of a case. Each stands here once, with its flag, its help, and where it counts."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """An option on the command line."""
+
+    name: str
+    """As Typer declares it: "--trials", or "--probes/--no-probes"."""
+    help: str
+    metavar: str | None = None
+    min: int | None = None
+    repeated: bool = True
+    """The command that does the same again has it; which GPU it was, and what was kept, is of one machine."""
+    corpus: bool = False
+    """A run of the corpus takes it, for all of its jobs alike."""
+
+    def words(self, value: object) -> list[str]:
+        """The option with a value, as in a command."""
+        on, _, off = self.name.partition("/")
+        if isinstance(value, bool):
+            return [on if value else off]
+        return [on, f"{value:g}" if isinstance(value, float) else str(value)]
+
+
+def _option(flag: Flag, default: Any = None) -> Any:
+    return field(default=default, metadata={"flag": flag})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is asked for; None is "as the case says"."""
+
+    environment: str | None = _option(
+        Flag(name="--environment", help="One of the case's environments. Without it: the first whose hardware is here.")
+    )
+    image: str | None = _option(
+        Flag(
+            name="--image",
+            help="Run in this image as it stands (docker). What differs from the lock is listed.",
+            corpus=True,
+        )
+    )
+    trials: int | None = _option(
+        Flag(name="--trials", help="Trials of each variant. Without it: as the case says.", min=1, corpus=True)
+    )
+    timeout_s: float | None = _option(
+        Flag(
+            name="--timeout",
+            help="For one trial: 90s, 2m. Without it: as the case says.",
+            metavar="DURATION",
+            corpus=True,
+        )
+    )
+    gpus: Sequence[int] | None = _option(
+        Flag(
+            name="--gpu",
+            help="Which GPUs, by index. Without it: those that suit and have the most free memory.",
+            metavar="N[,N]",
+            repeated=False,
+        )
+    )
+    keep: bool = _option(
+        Flag(name="--keep", help="Leave what the trials ran in, and say where it is.", repeated=False), default=False
+    )
+    probes: bool = _option(
+        Flag(
+            name="--probes/--no-probes",
+            help="Whether to look at the failure with instruments afterwards.",
+            corpus=True,
+        ),
+        default=True,
+    )
+    zygote: bool = _option(
+        Flag(
+            name="--zygote",
+            help="Fork trials from a process that has done the script's imports (venv).",
+            corpus=True,
+        ),
+        default=False,
+    )
+
+    def words(self, engine: str) -> list[str]:
+        """These options, where they are not the default, and the engine's, as in a command."""
+        given = {each: getattr(self, each) for each in FLAGS}
+        words = [] if self.environment is None else FLAGS["environment"].words(given.pop("environment"))
+        words += ["--engine", engine]
+        for name, value in given.items():
+            if FLAGS[name].repeated and value != DEFAULTS[name]:
+                words += FLAGS[name].words(value)
+        return words
+
+
+FLAGS: dict[str, Flag] = {each.name: each.metadata["flag"] for each in dataclasses.fields(Options)}
+"""By the field's name."""
+DEFAULTS: dict[str, Any] = {each.name: each.default for each in dataclasses.fields(Options)}
+CORPUS = [name for name, flag in FLAGS.items() if flag.corpus]
+"""Fields that a run of the corpus takes."""
