@@ -190,7 +190,9 @@ class CaseItem(pytest.Item):
         if isinstance(result, Skipped):
             pytest.skip("; ".join(result.reasons))
         self.evidence = result
-        self.user_properties += _properties(result)
+        rates = [(f"rate_{variant}", f"{rate.k}/{rate.n}") for variant, rate in result.rates.items()]
+        drift = "; ".join(result.environment.drift) or "none"
+        self.user_properties += [("verdict", result.verdict.value), *rates, ("device", result.device), ("drift", drift)]
 
     def _run(self) -> "Evidence | Skipped":
         from gpu_casebook.console import Console
@@ -228,12 +230,6 @@ def _marks(case: "Case", spec: "EnvironmentSpec") -> Iterator[pytest.MarkDecorat
     if spec.gpus:
         yield pytest.mark.gpu
         yield pytest.mark.gpus(n=spec.gpus)
-
-
-def _properties(run: "Evidence") -> list[tuple[str, object]]:
-    rates = [(f"rate_{variant}", f"{rate.k}/{rate.n}") for variant, rate in run.rates.items()]
-    drift = "; ".join(run.environment.drift) or "none"
-    return [("verdict", run.verdict.value), *rates, ("device", run.device), ("drift", drift)]
 
 
 def _reports(config: pytest.Config) -> Path | None:

@@ -88,7 +88,10 @@ def _of_case(path: Path, images: Collection[str], root: Path) -> Iterator[Proble
     except ManifestError as error:
         yield from error.problems
     yield from _of_files(directory, shown)
-    yield from _of_blanks(directory, shown)
+    for name in (MANIFEST, *sorted(_SCRIPTS, reverse=True), "README.md"):
+        for line, what in blanks(_text(directory / name) or ""):
+            todo = what if what.startswith("confirm") else f"fill in: {what}"
+            yield Problem(f"{shown}/{name}", line, "", f"still to do: {todo}")
     yield from _of_scripts(directory, shown, case)
     if case is not None:
         yield from _of_locks(case, shown)
@@ -109,13 +112,6 @@ def _of_files(directory: Path, shown: str) -> Iterator[Problem]:
             total += entry.stat(follow_symlinks=False).st_size
     if total > MAX_CASE_BYTES:
         yield Problem(shown, 1, "", f"holds {total} bytes; {MAX_CASE_BYTES} are the most for a case")
-
-
-def _of_blanks(directory: Path, shown: str) -> Iterator[Problem]:
-    for name in (MANIFEST, *sorted(_SCRIPTS, reverse=True), "README.md"):
-        for line, what in blanks(_text(directory / name) or ""):
-            todo = what if what.startswith("confirm") else f"fill in: {what}"
-            yield Problem(f"{shown}/{name}", line, "", f"still to do: {todo}")
 
 
 def _files(directory: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:

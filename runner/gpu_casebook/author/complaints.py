@@ -54,11 +54,6 @@ def note(path: str, line: int, what: str, where: str = "") -> Problem:
 
 def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Problem]:
     """`leads` says whether a relative link leads anywhere."""
-    yield from _of_sections(text, path)
-    yield from of_links(text, path, leads)
-
-
-def _of_sections(text: str, path: str) -> Iterator[Problem]:
     headings = {match[1]: number for number, line in _prose_lines(text) if (match := _HEADING.match(line))}
     for section, (pattern, usual) in SECTIONS.items():
         found = [title for title in headings if re.search(pattern, title, re.IGNORECASE)]
@@ -66,6 +61,7 @@ def _of_sections(text: str, path: str) -> Iterator[Problem]:
             yield warning(path, 1, f"says nothing on {section}: add a section, such as ## {usual}")
         elif not any(_has_content(text, headings[title]) for title in found):
             yield warning(path, headings[found[0]], f"the section {found[0]} is empty")
+    yield from of_links(text, path, leads)
 
 
 def _prose_lines(text: str) -> Iterator[tuple[int, str]]:

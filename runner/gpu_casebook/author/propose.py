@@ -186,7 +186,9 @@ def _tells_of_non_finite(seen: Observation) -> bool:
 def _failure(seen: Observation) -> dict[str, Any]:
     """How it ended, if that was badly."""
     if seen.hung:
-        return _hang(seen)
+        places = dict.fromkeys(place for stack in seen.stacks if (place := stacks.standing_at(stack)))
+        after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
+        return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or MARK}}
     found: dict[str, Any] = {}
     if seen.signal:
         found["signal"] = seen.signal
@@ -199,12 +201,6 @@ def _failure(seen: Observation) -> dict[str, Any]:
     if not found and seen.exit_status not in {0, None}:
         found["exit_status"] = seen.exit_status
     return found
-
-
-def _hang(seen: Observation) -> dict[str, Any]:
-    places = dict.fromkeys(place for stack in seen.stacks if (place := stacks.standing_at(stack)))
-    after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
-    return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or MARK}}
 
 
 def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -77,7 +77,10 @@ class Journal:
         self.run = run
         self._lock = lock
         self._file = os.open(directory / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._end = _end_of_whole_lines(self._file)
+        # The next line goes behind the last whole one and over what is torn, so that no line is glued to it.
+        size = os.fstat(self._file).st_size
+        tail = os.pread(self._file, min(size, 2**20), max(0, size - 2**20))
+        self._end = size - (len(tail) - tail.rfind(b"\n") - 1) if b"\n" in tail else max(0, size - len(tail))
 
     @classmethod
     def create(cls, reports: Path, run: Run) -> Self:
@@ -177,10 +180,3 @@ def _text(path: Path) -> str:
 def _write_record(directory: Path, run: Run) -> None:
     text = run.model_dump_json(exclude={"finished"})
     write_whole(directory / RUN, text + "\n", sync=True)
-
-
-def _end_of_whole_lines(file: int) -> int:
-    """Where the next line goes: behind the last whole one, over what is torn, so that no line is glued to it."""
-    size = os.fstat(file).st_size
-    tail = os.pread(file, min(size, 2**20), max(0, size - 2**20))
-    return size - (len(tail) - tail.rfind(b"\n") - 1) if b"\n" in tail else max(0, size - len(tail))

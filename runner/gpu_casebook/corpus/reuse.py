@@ -92,7 +92,11 @@ def why_not(evidence: Evidence, wanted: Wanted, here: Here, age: Age) -> str | N
         return "it ran with other options"
     if reason := _image_changed(evidence, wanted, here) or _hardware_changed(evidence, wanted, here):
         return reason
-    return _too_old(utc(evidence.started), age)
+    # A clock that jumped says nothing about age.
+    age_s = (age.now - utc(evidence.started)).total_seconds()
+    if age_s < 0:
+        return "its date lies in the future"
+    return f"it is older than {seconds(age.most_s)}" if age_s >= age.most_s else None
 
 
 def _image_changed(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:
@@ -122,14 +126,6 @@ def _is_here(gpu: Gpu, devices: Collection[HostGpu]) -> bool:
         and device.driver in {"", gpu.driver}
         for device in devices
     )
-
-
-def _too_old(started: datetime, age: Age) -> str | None:
-    """A clock that jumped says nothing about age."""
-    age_s = (age.now - started).total_seconds()
-    if age_s < 0:
-        return "its date lies in the future"
-    return f"it is older than {seconds(age.most_s)}" if age_s >= age.most_s else None
 
 
 def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:

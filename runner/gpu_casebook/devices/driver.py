@@ -53,7 +53,8 @@ class HostFacts:
 
 def host_facts(cdi_directories: Iterable[str] = ("/etc/cdi", "/var/run/cdi")) -> HostFacts:
     """Look at this host. Cheap: a few directory listings and one call of ldconfig."""
-    loader = _loader_directories(_ldconfig())
+    found = (Path(match[2]).parent for match in _LOADER_LINE.finditer(_ldconfig()))
+    loader = list(dict.fromkeys(path for path in found if "i386" not in path.name and path.name != "lib32"))
     told = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     places = [*loader, *told, *map(Path, _USUAL_PLACES)]
     bins = [Path(part) for part in (*os.environ.get("PATH", "").split(":"), *_USUAL_BINS) if part]
@@ -73,11 +74,6 @@ def _ldconfig() -> str:
         with suppress(OSError):
             return subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
     return ""
-
-
-def _loader_directories(listing: str) -> list[Path]:
-    found = (Path(match[2]).parent for match in _LOADER_LINE.finditer(listing))
-    return list(dict.fromkeys(path for path in found if "i386" not in path.name and path.name != "lib32"))
 
 
 def driver_libraries(places: Iterable[Path]) -> dict[str, Path]:

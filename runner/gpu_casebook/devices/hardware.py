@@ -46,7 +46,11 @@ class HostGpu:
 
 def gpus() -> list[HostGpu]:
     """Return this host's GPUs in the driver's order; none where no driver answers."""
-    _load_nvml()
+    # A library that is loaded is found by its name, wherever it lies.
+    path = host_facts().libraries.get("libnvidia-ml.so.1")
+    with suppress(OSError):
+        if path:
+            ctypes.CDLL(str(path))
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -56,14 +60,6 @@ def gpus() -> list[HostGpu]:
         return [gpu for index in range(pynvml.nvmlDeviceGetCount()) if (gpu := _gpu(index, driver))]
     finally:
         pynvml.nvmlShutdown()
-
-
-def _load_nvml() -> None:
-    """A library that is loaded is found by its name, wherever it lies."""
-    path = host_facts().libraries.get("libnvidia-ml.so.1")
-    with suppress(OSError):
-        if path:
-            ctypes.CDLL(str(path))
 
 
 def _gpu(index: int, driver: str) -> HostGpu | None:

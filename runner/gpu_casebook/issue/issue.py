@@ -109,7 +109,9 @@ def _shown(run: Evidence) -> int:
 def compose(source: Source) -> Issue:
     """The report, under GitHub's limit: outputs give way first, in their middle, then the script."""
     form, project = form_of(source.run.case.upstream.project), source.run.case.upstream.project
-    budgets = _budgets(len(source.script))
+    script = len(source.script)
+    steps = [Budget(output, script + 1) for output in _OUTPUT_STEPS]
+    budgets = [*steps, Budget(_OUTPUT_STEPS[-1], 20_000), Budget(_OUTPUT_STEPS[-1], _SCRIPT_LEAST)]
     attempts = (_attempt(source, form, budget) for budget in budgets)
     made = next((made for made in attempts if len(made.text) <= _MOST), None) or _attempt(source, form, budgets[-1])
     text = middle_cut(made.text, _MOST)
@@ -119,13 +121,13 @@ def compose(source: Source) -> Issue:
 
 def _attempt(source: Source, form: Mapping[str, Any], budget: Budget) -> Redacted:
     attempt = Attempt(source, budget)
-    body = redact(_body(attempt, form), source.private)
+    sections = []
+    for heading, names in form["sections"]:
+        parts = [_part(name, attempt) for name in names]
+        text = "\n".join(parts) if all(":" in name for name in names) else "\n\n".join(filter(None, parts))
+        sections.append(f"{heading}\n\n{text or '_No response_'}\n")
+    body = redact("\n".join(sections), source.private)
     return Redacted(body.text, attempt.removed + body.counts)
-
-
-def _budgets(script: int) -> list[Budget]:
-    steps = [Budget(output, script + 1) for output in _OUTPUT_STEPS]
-    return [*steps, Budget(_OUTPUT_STEPS[-1], 20_000), Budget(_OUTPUT_STEPS[-1], _SCRIPT_LEAST)]
 
 
 def _cuts(text: str) -> list[str]:
@@ -158,15 +160,6 @@ def form_of(project: str) -> dict[str, Any]:
     forms = _forms()
     found = (form for form in forms["form"] if wanted in map(str.casefold, form["projects"]))
     return dict(next(found, forms["generic"]))
-
-
-def _body(attempt: Attempt, form: Mapping[str, Any]) -> str:
-    sections = []
-    for heading, names in form["sections"]:
-        parts = [_part(name, attempt) for name in names]
-        text = "\n".join(parts) if all(":" in name for name in names) else "\n\n".join(filter(None, parts))
-        sections.append(f"{heading}\n\n{text or '_No response_'}\n")
-    return "\n".join(sections)
 
 
 def _part(name: str, attempt: Attempt) -> str:

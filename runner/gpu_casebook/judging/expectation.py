@@ -110,7 +110,12 @@ def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -
     if expected.cuda_error and seen.cuda_error != expected.cuda_error:
         yield f"CUDA error: expected {expected.cuda_error}, saw {seen.cuda_error or 'none'}"
     yield from _wrong_figures(expected, seen)
-    yield from _wrong_digests(expected, seen)
+    # One trial can only print them or not; whether they differ is seen over all trials.
+    for name in dict.fromkeys([*expected.differs, *expected.same]):
+        if name in seen.contradicted:
+            yield f"digest {name}: was printed with different values"
+        elif name not in seen.digests:
+            yield f"digest {name}: was not printed"
     if expected.growth:
         yield from _wrong_growth(expected.growth, seen)
 
@@ -133,15 +138,6 @@ def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
             yield f"figure {name}: expected {bound}, was not printed"
         elif not bound.holds(seen.figures[name]):
             yield f"figure {name}: expected {bound}, saw {seen.figures[name]!r}"
-
-
-def _wrong_digests(expected: Expectation, seen: Observation) -> Iterator[str]:
-    """One trial can only print them or not; whether they differ is seen over all trials."""
-    for name in dict.fromkeys([*expected.differs, *expected.same]):
-        if name in seen.contradicted:
-            yield f"digest {name}: was printed with different values"
-        elif name not in seen.digests:
-            yield f"digest {name}: was not printed"
 
 
 def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:

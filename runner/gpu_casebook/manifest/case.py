@@ -144,10 +144,11 @@ def load(path: Path, images: Collection[str], root: Path | None = None) -> Case:
     """
     # Not resolve(): the name that counts is the one in cases/, wherever a symlink leads.
     directory = Path(os.path.abspath(path)).parent  # noqa: PTH100
-    shown = _relative(path, root)
+    shown = os.path.relpath(path, root or Path.cwd()) if path.is_absolute() or root else str(path)
     document = _read(path)
     manifest, flaws = _validate(document, images, directory.name)
-    flaws += _script_flaws(directory)
+    paths = (directory / f"{variant.value}.py" for variant in Variant)
+    flaws += [Flaw(1, (), f"{path.name} {wrong}") for path in paths if (wrong := _wrong_file(path, directory))]
     if manifest is None or flaws:
         flaws.sort(key=lambda flaw: flaw.line)
         raise ManifestError([Problem(shown, flaw.line, dotted(flaw.location), flaw.what) for flaw in flaws])
@@ -166,10 +167,6 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {' or '.join(near)}?"
     return f" (there are: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''})" if names else ""
-
-
-def _relative(path: Path, root: Path | None) -> str:
-    return os.path.relpath(path, root or Path.cwd()) if path.is_absolute() or root else str(path)
 
 
 def _read(path: Path) -> ManifestText:
@@ -200,11 +197,6 @@ def _once(known: list[Flaw], found: Iterator[Flaw]) -> list[Flaw]:
     """Return the flaws at locations that have none in `known`."""
     taken = {flaw.location for flaw in known if flaw.location}
     return [flaw for flaw in found if flaw.location not in taken]
-
-
-def _script_flaws(directory: Path) -> list[Flaw]:
-    paths = (directory / f"{variant.value}.py" for variant in Variant)
-    return [Flaw(1, (), f"{path.name} {wrong}") for path in paths if (wrong := _wrong_file(path, directory))]
 
 
 def _wrong_file(path: Path, directory: Path) -> str | None:

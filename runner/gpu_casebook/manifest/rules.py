@@ -42,7 +42,8 @@ def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
 
 
 def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
-    yield from _identity(data, directory)
+    if isinstance(data.get("id"), str) and data["id"] != directory:
+        yield Breach(("id",), f"{data['id']} is not the name of its directory, {directory}")
     yield from _provenance(data)
     yield from _hardware(data)
     yield from _doubled_requirements(data)
@@ -51,7 +52,11 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
         yield from _contradiction(location, expectation)
         yield from _other_variant(location, expectation)
         if Variant.FIXED in location:
-            yield from _fixed_fails(location, expectation)
+            for key in _FAILURES:
+                if getattr(expectation, key) is not None:
+                    yield Breach((*location, key), "is a failure; the fixed variant must end with exit status 0")
+            if expectation.exit_status:
+                yield Breach((*location, "exit_status"), "the fixed variant must end with exit status 0")
         yield from _sanitizer(location, expectation)
     yield from _sanitized_without_gpu(data, written)
     for name in _environments(data) or ("",):
@@ -59,11 +64,6 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
         yield from _judge(*merged)
         yield from _too_few_trials(data, merged[0])
         yield from _too_little_time(data, name, merged[0])
-
-
-def _identity(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
-    if isinstance(data.get("id"), str) and data["id"] != directory:
-        yield Breach(("id",), f"{data['id']} is not the name of its directory, {directory}")
 
 
 def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
@@ -154,14 +154,6 @@ def _too_little_time(data: Mapping[str, Any], environment: str, repro: _Written 
             yield Breach(where, f"{what}; raise the timeout")
 
 
-def _fixed_fails(location: Location, expectation: Expectation) -> Iterator[Breach]:
-    for key in _FAILURES:
-        if getattr(expectation, key) is not None:
-            yield Breach((*location, key), "is a failure; the fixed variant must end with exit status 0")
-    if expectation.exit_status:
-        yield Breach((*location, "exit_status"), "the fixed variant must end with exit status 0")
-
-
 def _sanitizer(location: Location, expectation: Expectation) -> Iterator[Breach]:
     declared = expectation.sanitizer
     if declared is None:
@@ -194,17 +186,13 @@ def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
             "names no failure: say which exception, signal, cuda_error, hang, message or figures show it",
         )
     if repro and fixed:
-        yield from _unproven_digests(repro, fixed)
+        for name in repro.expectation.differs:
+            if name not in fixed.expectation.same:
+                what = f"fixed must say that {name} is the same in every run; write same: [{name}] in its expect"
+                yield Breach((*repro.location, "differs"), what)
     if repro and fixed and repro.expectation.model_copy(update={"rate": None}) == fixed.expectation:
         where = max(fixed.location, repro.location, key=len)
         yield Breach(where, "repro and fixed expect the same, so no trial could tell them apart")
-
-
-def _unproven_digests(repro: _Written, fixed: _Written) -> Iterator[Breach]:
-    for name in repro.expectation.differs:
-        if name not in fixed.expectation.same:
-            what = f"fixed must say that {name} is the same in every run; write same: [{name}] in its expect"
-            yield Breach((*repro.location, "differs"), what)
 
 
 def _proves(expectation: Expectation) -> bool:

@@ -72,7 +72,8 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
     if anywhere:
         settings = for_uv(os.environ)
         environ |= {name: settings[name] for each in _ELSEWHERE if (name := f"UV_{each}") in settings}
-        previous = _without(_local_packages(environ.get("UV_FIND_LINKS", "")), previous)
+        names = _local_packages(environ.get("UV_FIND_LINKS", ""))
+        previous = _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], previous)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
         asked, lock = Path(scratch, "requirements.in"), Path(scratch, "lock.txt")
         asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
@@ -85,10 +86,6 @@ def _local_packages(find_links: str) -> set[str]:
     """Return the packages that local directories have wheels of: those versions are preferred to a lock's."""
     wheels = (path for place in find_links.split(",") if place for path in Path(place).glob("*.whl"))
     return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
-
-
-def _without(names: set[str], lock: str) -> str:
-    return _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], lock)
 
 
 def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str) -> tuple[str, int | None]:

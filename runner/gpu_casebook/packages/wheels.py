@@ -20,7 +20,8 @@ from gpu_casebook.trial import Note
 
 def runner_pins(roots: Iterable[str], python: str) -> list[str]:
     """name==version of what the runner needs with that Python, at the versions that it runs with here."""
-    environment = _environment(python)
+    # What markers are asked about: the host's Python, on Linux as here.
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
     pins: dict[str, str] = {}
     left = [Requirement(root) for root in roots]
     while left:
@@ -36,11 +37,6 @@ def runner_pins(roots: Iterable[str], python: str) -> list[str]:
 def name_of(requirement: str) -> str:
     """In canonical form."""
     return canonicalize_name(Requirement(requirement).name)
-
-
-def _environment(python: str) -> dict[str, str]:
-    """What markers are asked about: the host's Python, on Linux as here."""
-    return {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
 
 
 def _applies(wanted: Requirement, environment: Mapping[str, str]) -> bool:

@@ -134,7 +134,7 @@ def _blocks(text: str) -> Iterator[list[str]]:
     """Each report: its title, then its details. A blank line or the next title ends it."""
     block: list[str] = []
     for line in _report(text):
-        if block and line.strip() and _is_detail(line):
+        if block and line.strip() and (line.startswith("    ") or _DETAIL.match(line.strip()) is not None):
             block.append(line.strip())
             continue
         if block:
@@ -142,10 +142,6 @@ def _blocks(text: str) -> Iterator[list[str]]:
         block = [line.strip()] if line.strip() else []
     if block:
         yield block
-
-
-def _is_detail(line: str) -> bool:
-    return line.startswith("    ") or _DETAIL.match(line.strip()) is not None
 
 
 def _finding(block: Sequence[str], tool: Tool) -> Finding:
@@ -156,11 +152,12 @@ def _finding(block: Sequence[str], tool: Tool) -> Finding:
     if problem and kind is Kind.INVALID_ACCESS:
         kind = next((found for words, found in _PROBLEMS.items() if words in problem["problem"]), kind)
     sites = [site for line in (named.get("site") or "", *details) for site in _sites(line)]
+    text = named.get("access")
     return Finding(
         tool=tool,
         kind=kind,
         title=title,
-        access=_lower(named.get("access")),
+        access=(text.lower() if text else None),
         space=named.get("space"),
         size=_number(named.get("size")),
         place=_place_of(details),
@@ -297,7 +294,3 @@ def _number(text: str | None) -> int | None:
 def _numbers(pattern: str, lines: Iterable[str]) -> list[list[int]]:
     found = (re.match(pattern, line) for line in lines)
     return [[_number(group) or 0 for group in match.groups()] for match in found if match]
-
-
-def _lower(text: str | None) -> str | None:
-    return text.lower() if text else None

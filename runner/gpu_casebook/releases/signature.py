@@ -108,7 +108,12 @@ def signature(
     does `good_message`. Raises UsageError where single trials can't tell, or the message is no regular expression.
     """
     declared = case.expectation(environment, Variant.REPRO)
-    _tellable(case, declared)
+    if declared.differs:
+        names = ", ".join(declared.differs)
+        raise UsageError(f"{case.id} shows in {names} differing between runs, and a bisection judges single ones")
+    alone = not (declared.must_fail or declared.figures or declared.message or declared.growth)
+    if declared.sanitizer and alone:
+        raise UsageError(f"{case.id} shows under compute-sanitizer only, and a bisection runs without it")
     messages = [case.expectation(name, Variant.REPRO).message for name in case.manifest.environments]
     others = [_worded(declared, each) for each in dict.fromkeys(messages) if each and each != declared.message]
     wordings = (declared, *others)
@@ -128,12 +133,3 @@ def _worded(declared: Expectation, message: str, option: str = "") -> Expectatio
     except ValidationError as error:
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise UsageError(f"{option} {message}: {why}") from None
-
-
-def _tellable(case: Case, declared: Expectation) -> None:
-    if declared.differs:
-        names = ", ".join(declared.differs)
-        raise UsageError(f"{case.id} shows in {names} differing between runs, and a bisection judges single ones")
-    alone = not (declared.must_fail or declared.figures or declared.message or declared.growth)
-    if declared.sanitizer and alone:
-        raise UsageError(f"{case.id} shows under compute-sanitizer only, and a bisection runs without it")
