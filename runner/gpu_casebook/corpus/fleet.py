@@ -361,7 +361,7 @@ def checked(address: str) -> str:
     if address not in {LOCAL, AUTO} and not _ADDRESS.fullmatch(address):
         raise UsageError(f"--fleet {address}: write ray://HOST:PORT, HOST:PORT, auto (the cluster here) or local")
     if find_spec("ray") is None:
-        raise UsageError("--fleet needs Ray, which is not installed: pip install 'casebook[ray]'")
+        raise UsageError("--fleet needs Ray, which is not installed: pip install 'gpu-casebook[ray]'")
     return address
 
 

@@ -23,30 +23,8 @@ from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineE
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.trial import Note
 
-__all__ = [
-    "LABEL",
-    "APIError",
-    "Container",
-    "DeviceRequest",
-    "DockerClient",
-    "LogConfig",
-    "Mount",
-    "Ulimit",
-    "build",
-    "connect",
-    "disk_is_full",
-    "exec_stdout",
-    "find_image",
-    "is_here",
-    "load",
-    "only_if_present",
-    "output_of",
-    "pull",
-    "registry_digest",
-    "save",
-    "speaking",
-    "version_of",
-]
+__all__ = ["APIError", "Container", "DeviceRequest", "DockerClient", "LogConfig", "Mount", "Ulimit"]
+"""Names of the SDK that others take from here."""
 
 LABEL = "casebook"
 """Every image, container and volume of ours carries labels that begin with this and a dot."""
