@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Failure
@@ -190,6 +188,8 @@ def without_header(text: str) -> str:
 
 def manifest(draft: Draft) -> str:
     """The text of case.yaml: templates/case.yaml.j2."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 `check` never renders
+
     environment = Environment(  # noqa: S701 it is YAML; `scalar` quotes
         loader=PackageLoader("gpu_casebook.author"),
         trim_blocks=True,
