@@ -205,4 +205,5 @@ def simulate(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False)
 def bench(session: nox.Session) -> None:
     """Measure what the runner adds, as ratios within one run."""
-    session.run(environment(session, "dev"), "tests/bench.py", *session.posargs, external=True)
+    python = environment(session, "dev")
+    session.run(python, "tests/bench.py", *session.posargs, external=True, env={"PYTHONPATH": str(ROOT)})
