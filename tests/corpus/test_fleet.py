@@ -129,7 +129,7 @@ class TestAddress:
 
     def test_without_ray_the_line_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "find_spec", lambda _name: None)
-        with pytest.raises(UsageError, match=r"pip install 'casebook\[ray\]'$"):
+        with pytest.raises(UsageError, match=r"pip install 'gpu-casebook\[ray\]'$"):
             module.checked("auto")
 
     @pytest.mark.parametrize("scheme", ["", "ray://"])
