@@ -12,7 +12,8 @@ from gpu_casebook.files import write_whole
 class Document(BaseModel):
     """Base of a document and of its parts: immutable, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    # a schema is built when the first document of it is read or made: most commands read few kinds of them
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
     what: ClassVar[str] = "a document of Casebook"  # what a file should hold, for the message that it can't be read
     remedy: ClassVar[str] = "remove the file"  # what to do then

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 
 def write_whole(path: Path, text: str, *, sync: bool = False) -> Path:
     """Replace the file, with the same bytes on every system. With `sync` it outlives a power cut from here on.
@@ -41,6 +39,8 @@ def _to_disk(path: Path) -> None:
 @contextmanager
 def sole(path: Path, note: Callable[[str], None], why: str) -> Iterator[None]:
     """Hold the lock at `path`; where another process has it, `note` is told `why` we wait."""
+    from filelock import FileLock, Timeout  # noqa: PLC0415 it imports asyncio; most commands lock nothing
+
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:

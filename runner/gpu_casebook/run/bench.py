@@ -6,12 +6,13 @@ Those trials belong to the verdict (see `judging.sanitized`); probes do not.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Trial, Variant
-from gpu_casebook.judging.expectation import observe
+from gpu_casebook.evidence import Observation, Trial, Variant
+from gpu_casebook.judging.expectation import Judgement, observe
 from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.run.plan import Plan
@@ -53,10 +54,14 @@ class Bench:
         prepared = self.environments[variant]
         key = prepared.key, guest.name
         if key not in self._answers:
-            files = {guest.name: guest.read_bytes()}
-            request = TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS)
-            self._answers[key] = self.guard.run(prepared, request).stdout
+            self._answers[key] = run_guest(self.guard, prepared, guest).stdout
         return self._answers[key]
+
+
+def run_guest(guard: Guard, prepared: Prepared, guest: Path, gpus: Sequence[int] = ()) -> TrialResult:
+    """Run a script of `gpu_casebook.guest` in an environment."""
+    files = {guest.name: guest.read_bytes()}
+    return guard.run(prepared, TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS, gpus=gpus))
 
 
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
@@ -84,6 +89,13 @@ def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFindi
         found = report(result, declared.tool, run.version, None, cached=run.cached)
         expected = bench.plan.case.expectation(bench.plan.environment, variant)
         judgement = judge_fixed(expected, found, result, seen)
+    return judged(variant, number, result, seen, judgement, sanitizer=found)
+
+
+def judged(
+    variant: Variant, number: int, result: TrialResult, seen: Observation, judgement: Judgement, **more: Any
+) -> Trial:
+    """The record of one trial; `more` are fields that only some trials have."""
     return Trial(
         variant=variant,
         number=number,
@@ -94,7 +106,7 @@ def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFindi
         duration_s=result.duration_s,
         stdout=result.stdout,
         stderr=result.stderr,
-        sanitizer=found,
+        **more,
     )
 
 

@@ -28,8 +28,8 @@ class Flag:
         return [on, f"{value:g}" if isinstance(value, float) else str(value)]
 
 
-def _option(flag: Flag, default: Any = None) -> Any:
-    return field(default=default, metadata={"flag": flag})
+def _option(name: str, help: str, default: Any = None, **more: Any) -> Any:  # noqa: A002 as Typer spells it
+    return field(default=default, metadata={"flag": Flag(name=name, help=help, **more)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,52 +37,29 @@ class Options:
     """What is asked for; None is "as the case says"."""
 
     environment: str | None = _option(
-        Flag(name="--environment", help="One of the case's environments. Without it: the first whose hardware is here.")
+        "--environment", "One of the case's environments. Without it: the first whose hardware is here."
     )
     image: str | None = _option(
-        Flag(
-            name="--image",
-            help="Run in this image as it stands (docker). What differs from the lock is listed.",
-            corpus=True,
-        )
+        "--image", "Run in this image as it stands (docker). What differs from the lock is listed.", corpus=True
     )
     trials: int | None = _option(
-        Flag(name="--trials", help="Trials of each variant. Without it: as the case says.", min=1, corpus=True)
+        "--trials", "Trials of each variant. Without it: as the case says.", min=1, corpus=True
     )
     timeout_s: float | None = _option(
-        Flag(
-            name="--timeout",
-            help="For one trial: 90s, 2m. Without it: as the case says.",
-            metavar="DURATION",
-            corpus=True,
-        )
+        "--timeout", "For one trial: 90s, 2m. Without it: as the case says.", metavar="DURATION", corpus=True
     )
     gpus: Sequence[int] | None = _option(
-        Flag(
-            name="--gpu",
-            help="Which GPUs, by index. Without it: those that suit and have the most free memory.",
-            metavar="N[,N]",
-            repeated=False,
-        )
+        "--gpu",
+        "Which GPUs, by index. Without it: those that suit and have the most free memory.",
+        metavar="N[,N]",
+        repeated=False,
     )
-    keep: bool = _option(
-        Flag(name="--keep", help="Leave what the trials ran in, and say where it is.", repeated=False), default=False
-    )
+    keep: bool = _option("--keep", "Leave what the trials ran in, and say where it is.", default=False, repeated=False)
     probes: bool = _option(
-        Flag(
-            name="--probes/--no-probes",
-            help="Whether to look at the failure with instruments afterwards.",
-            corpus=True,
-        ),
-        default=True,
+        "--probes/--no-probes", "Whether to look at the failure with instruments afterwards.", default=True, corpus=True
     )
     zygote: bool = _option(
-        Flag(
-            name="--zygote",
-            help="Fork trials from a process that has done the script's imports (venv).",
-            corpus=True,
-        ),
-        default=False,
+        "--zygote", "Fork trials from a process that has done the script's imports (venv).", default=False, corpus=True
     )
 
     def words(self, engine: str) -> list[str]:

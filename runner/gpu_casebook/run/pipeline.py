@@ -18,18 +18,15 @@ from gpu_casebook.guest import attest
 from gpu_casebook.judging.decision import Tally
 from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.run.bench import Bench, sanitized_trials, summary_of
+from gpu_casebook.run.bench import Bench, judged, run_guest, sanitized_trials, summary_of
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import run_probes
-from gpu_casebook.run.record import AttestedEnvironment, RunRecord, attestation, drift, evidence
-from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
+from gpu_casebook.run.record import AttestedEnvironment, attestation, drift, evidence
+from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
 
 INFRA_RETRIES = 2
 """How often one trial is tried again when the machine, not the case, was to blame."""
-
-_ATTEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
-
 
 Tried = TypeVar("Tried")
 
@@ -100,17 +97,16 @@ class _Run:
             sanitized = sanitized_trials(bench)
             probes = run_probes(bench, trials, sanitized) if plan.options.probes else []
         ended = time.monotonic()
-        durations = Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun)
-        record = RunRecord(
-            plan=plan,
-            places=places,
+        return evidence(
+            plan,
+            self.engine,
+            places,
             trials=trials,
             sanitized=sanitized,
             probes=probes,
             started=started,
-            durations=durations,
+            durations=Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun),
         )
-        return evidence(record, self.engine)
 
     def _device_locks(self) -> AbstractContextManager[None]:
         if self.plan.gpus and self.engine.local:
@@ -127,14 +123,7 @@ class _Run:
         return AttestedEnvironment(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
 
     def _attest(self, prepared: Prepared) -> Attestation:
-        script = Path(attest.__file__)
-        request = TrialRequest(
-            files={script.name: script.read_bytes()},
-            arguments=[script.name],
-            limits=_ATTEST_LIMITS,
-            gpus=self.plan.gpus,
-        )
-        result = self.guard.run(prepared, request)
+        result = run_guest(self.guard, prepared, Path(attest.__file__), self.plan.gpus)
         if result.exit_status != 0:
             raise EngineError(f"the environment can't be inspected: {_failure(result)}")
         return attestation(result.stdout)
@@ -175,18 +164,13 @@ class _Run:
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
         expectation = self.plan.case.expectation(self.plan.environment, variant)
         seen = observe(result)
-        judgement = judge(expectation, result, seen)
-        return Trial(
-            variant=variant,
-            number=number,
-            outcome=judgement.outcome,
-            mismatches=list(judgement.mismatches),
-            infra=judgement.infra,
+        return judged(
+            variant,
+            number,
+            result,
+            seen,
+            judge(expectation, result, seen),
             growth=growth(expectation.growth, seen) if expectation.growth else None,
-            observation=seen,
-            duration_s=result.duration_s,
-            stdout=result.stdout,
-            stderr=result.stderr,
             zygote=result.zygote,
             xids=self.guard.xids,
         )

@@ -1,7 +1,7 @@
 """What was planned, found and seen -> Evidence; and what is really installed against what the lock says. Pure."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,42 +41,38 @@ class AttestedEnvironment:
     drift: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """All that one run of a case gave. `places` has the environment of each variant, often the same."""
-
-    plan: Plan
-    places: Mapping[Variant, AttestedEnvironment]
-    trials: Sequence[Trial]
-    sanitized: Sequence[Trial] = ()
-    probes: Sequence[ProbeRecord] = ()
-    started: datetime
-    durations: Durations
-
-
-def evidence(record: RunRecord, engine: Engine) -> Evidence:
-    """Judge the trials, and put everything into one document."""
-    plan = record.plan
-    decision = settled(decide(record.trials, plan.terms), record.trials, record.sanitized)
+def evidence(
+    plan: Plan,
+    engine: Engine,
+    places: Mapping[Variant, AttestedEnvironment],
+    *,
+    trials: Sequence[Trial],
+    sanitized: Sequence[Trial],
+    probes: Sequence[ProbeRecord],
+    started: datetime,
+    durations: Durations,
+) -> Evidence:
+    """Judge the trials, and put everything into one document. `places` has what each variant ran in."""
+    decision = settled(decide(trials, plan.terms), trials, sanitized)
     return Evidence(
         case=case_facts(plan.case, plan.environment),
-        environment=_environment_facts(plan, record.places),
+        environment=_environment_facts(plan, places),
         engine=EngineFacts(
             name=engine.name,
             version=engine.version,
             isolation=list(engine.isolation),
             gpu_access=engine.gpu_access() if plan.gpus else None,
-            image=record.places[Variant.REPRO].prepared.image,
+            image=places[Variant.REPRO].prepared.image,
         ),
         verdict=decision.verdict,
         reasons=list(decision.reasons),
         rates=decision.rates,
         demand=decision.demand,
-        trials=list(record.trials),
-        sanitized=list(record.sanitized),
-        probes=list(record.probes),
-        started=record.started,
-        durations=record.durations,
+        trials=list(trials),
+        sanitized=list(sanitized),
+        probes=list(probes),
+        started=started,
+        durations=durations,
         command=plan.command(engine.name),
         runner=own_revision(),
         semantics=SEMANTICS,
@@ -86,23 +82,18 @@ def evidence(record: RunRecord, engine: Engine) -> Evidence:
 def case_facts(case: Case, environment: str) -> CaseFacts:
     """The part of the manifest and scripts that a report shows."""
     manifest = case.manifest
+    expected = {variant: case.expectation(environment, variant) for variant in Variant}
+    declared = expected[Variant.REPRO].sanitizer
     return CaseFacts(
         id=manifest.id,
         title=manifest.title,
         failure=manifest.failure.value,
         provenance=manifest.provenance.value,
         upstream=UpstreamFacts(**manifest.upstream.model_dump()),
-        signature=_signature(case, environment),
+        signature={variant: [*lines(each), *signature(declared, variant)] for variant, each in expected.items()},
         fix_diff=case.fix_diff(),
         digest=case.digest(),
     )
-
-
-def _signature(case: Case, environment: str) -> dict[Variant, list[str]]:
-    declared = case.expectation(environment, Variant.REPRO).sanitizer
-    return {
-        variant: [*lines(case.expectation(environment, variant)), *signature(declared, variant)] for variant in Variant
-    }
 
 
 def _environment_facts(plan: Plan, places: Mapping[Variant, AttestedEnvironment]) -> EnvironmentFacts:
@@ -145,19 +136,16 @@ def attestation(stdout: str) -> Attestation:
 def drift(lock_text: str, python: str, attestation: Attestation) -> list[str]:
     """Each difference of what is there from what is locked, one line each. Empty means exact."""
     found: dict[str, str] = {canonicalize_name(name): version for name, version in attestation.packages.items()}
-    lines = (
-        []
-        if attestation.python.startswith(f"{python}.")
-        else [f"Python: {python} declared, {attestation.python} found"]
-    )
-    return lines + [
-        line for locked in read_lock(lock_text).pins for line in _difference(locked, found.get(locked.name))
-    ]
+    differences = [_difference(locked, found.get(locked.name)) for locked in read_lock(lock_text).pins]
+    if not attestation.python.startswith(f"{python}."):
+        differences.insert(0, f"Python: {python} declared, {attestation.python} found")
+    return list(filter(None, differences))
 
 
-def _difference(locked: Pin, found: str | None) -> Iterator[str]:
+def _difference(locked: Pin, found: str | None) -> str | None:
     if found is None:
-        yield f"{locked.name}: {locked.version} locked, none found"
-    elif not same_version(locked.version, found):
-        build = ", another build of it" if same_version(locked.version, found.split("+")[0]) else ""
-        yield f"{locked.name}: {locked.version} locked, {found} found{build}"
+        return f"{locked.name}: {locked.version} locked, none found"
+    if same_version(locked.version, found):
+        return None
+    build = ", another build of it" if same_version(locked.version, found.split("+")[0]) else ""
+    return f"{locked.name}: {locked.version} locked, {found} found{build}"
