@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typer.main import get_command
 
 from gpu_casebook import cli
 from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.matrix import matrix
 from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import MASK, RWKV, finished, run
+from tests.corpus.report.example import job as one_job
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".github"
@@ -73,15 +76,54 @@ def test_a_job_ends_and_may_only_read(workflow: str, id_: str, job: dict[str, An
             assert step["with"]["persist-credentials"] is False
 
 
-def test_no_secret_is_used_and_no_fork_gets_a_gpu() -> None:
+def test_no_secret_is_used_and_no_fork_reaches_a_machine_of_ones_own() -> None:
     for path in FILES:
         assert "secrets." not in path.read_text()
         assert "pull_request_target" not in path.read_text()
-    guard = "github.event.pull_request.head.repo.full_name == github.repository"
-    jobs = WORKFLOWS["corpus"]["jobs"]
-    assert guard in jobs["gpu"]["if"]
-    assert "--on" in script("workflows/corpus.yml", "Which cases, on which machines")
-    assert "gpu" not in jobs["hosted"]["strategy"]["matrix"]
+    for _, id_, job in JOBS:
+        if "self-hosted" in job["runs-on"]:
+            assert "github.event.pull_request.head.repo.full_name == github.repository" in job["if"], id_
+
+
+@pytest.mark.parametrize(("workflow", "id_", "job"), JOBS, ids=lambda value: value if isinstance(value, str) else "")
+def test_where_a_job_runs_is_a_literal_or_a_variable_of_the_repository(
+    workflow: str, id_: str, job: dict[str, Any]
+) -> None:
+    where = job["runs-on"]
+    if where == "ubuntu-24.04":
+        return
+    assert "outputs" not in where
+    left = re.sub(r"fromJSON\(vars\.CASEBOOK_RUNNER_GPU[12] \|\| '[^']*'\)|'ubuntu-24\.04'", "RUNNER", where)
+    # what comes from the matrix or the caller is compared with a number, and is no label
+    left = re.sub(r"(?:matrix|inputs)\.gpus (?:==|>) \d", "CHOICE", left)
+    words = re.findall(r"[\w.]+", left)
+    assert "RUNNER" in words
+    assert set(words) <= {"RUNNER", "CHOICE"}, f"{workflow}: {id_}"
+
+
+def test_a_matrix_names_no_runner() -> None:
+    entry = json.loads(matrix([one_job("mask", gpus=1)]))["include"][0]
+    assert set(entry) == {"name", "cases", "environment", "gpus"}
+
+
+def test_no_job_waits_for_a_gpu_where_there_is_none() -> None:
+    assert "vars.CASEBOOK_GPU == 'true'" in WORKFLOWS["corpus"]["jobs"]["gpu"]["if"]
+
+
+def test_another_projects_requirement_is_built_in_a_container_of_the_images_base() -> None:
+    base = tomllib.loads((ROOT / "images" / "bases.toml").read_text())["debian"]
+    jobs = WORKFLOWS["case"]["jobs"]
+    assert jobs["wheel"]["container"] == f"{base['image']}@{base['digest']}"
+    assert jobs["wheel"]["runs-on"] == "ubuntu-24.04"
+    built = [id_ for id_, job in jobs.items() for step in job["steps"] if "pip wheel" in step.get("run", "")]
+    assert built == ["wheel"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("actions/run-cases/action.yml", "Run the cases"), ("workflows/case.yml", "Run the case")]
+)
+def test_the_engine_is_named_so_that_no_other_takes_its_place(path: str, name: str) -> None:
+    assert "--engine docker" in script(path, name)
 
 
 def test_started_by_events_one_run_replaces_or_awaits_another() -> None:
@@ -146,12 +188,10 @@ def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: st
     for name, line in lines.items():
         entries = json.loads(line)["include"]
         assert entries or base
-        assert all(("gpu" in entry["runner"]) is (name == "gpu") for entry in entries)
+        assert all((entry["gpus"] > 0) is (name == "gpu") for entry in entries)
 
 
 def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
-    from gpu_casebook.corpus.matrix import matrix
-
     for id_ in ("hosted", "gpu"):
         assert f"needs.matrix.outputs.{id_} != '{matrix([])}'" in WORKFLOWS["corpus"]["jobs"][id_]["if"]
 
@@ -160,7 +200,22 @@ def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
 def test_cases_reach_the_session_one_by_one(tmp_path: Path, environment: str, more: list[str]) -> None:
     text = script("actions/run-cases/action.yml", "Run the cases")
     done = bash(text, tmp_path, "true", CASES="one two *", ENVIRONMENT=environment)
-    expected = ["-s", "corpus", "--", "--max-age", "0", "--reports", "part", *more, "--", "one", "two", "*"]
+    expected = [
+        "-s",
+        "corpus",
+        "--",
+        "--engine",
+        "docker",
+        "--max-age",
+        "0",
+        "--reports",
+        "part",
+        *more,
+        "--",
+        "one",
+        "two",
+        "*",
+    ]
     assert done.stdout.splitlines() == expected, done.stderr
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.matrix import HOSTED, MOST, On, Per, matrix
+from gpu_casebook.corpus.matrix import MOST, On, Per, matrix
 from gpu_casebook.corpus.model import Job
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import job
@@ -28,13 +28,13 @@ def pairs(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def test_an_entry_for_each_case_in_each_environment_on_the_machine_that_it_needs() -> None:
-    found = {entry["name"]: entry["runner"] for entry in entries(CORPUS)}
+    found = {entry["name"]: entry["gpus"] for entry in entries(CORPUS)}
     assert found == {
-        "hang/gloo": [HOSTED],
-        "backward/front-end": [HOSTED],
-        "backward/current": ["self-hosted", "gpu", "gpus-1"],
-        "mask/current": ["self-hosted", "gpu", "gpus-1"],
-        "hang/nccl": ["self-hosted", "gpu", "gpus-2"],
+        "hang/gloo": 0,
+        "backward/front-end": 0,
+        "backward/current": 1,
+        "mask/current": 1,
+        "hang/nccl": 2,
     }
 
 

@@ -1,8 +1,8 @@
 """The jobs of a run as a matrix of GitHub Actions: which machines run what. Pure.
 
-A job that needs no GPU goes to a hosted runner. One that needs N goes to a self-hosted one with the labels `gpu` and
-`gpus-N`; a machine with four GPUs has the labels gpus-1 to gpus-4. Whether the compute capability does is looked at
-there: what can't run is skipped with its reason.
+A job that needs no GPU goes to a hosted runner, one that needs N to a machine with as many. Which machine that is
+stands in the workflow: an entry says how many GPUs it needs and names no runner, as the code that makes it may be a
+pull request's. Whether the compute capability is enough is looked at there: what can't run is skipped with its reason.
 """
 
 import json
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MOST = 256
 """Jobs that GitHub makes of one matrix."""
-HOSTED = "ubuntu-24.04"
 
 
 class On(StrEnum):
@@ -44,12 +43,11 @@ class Group(NamedTuple):
 
     @property
     def entry(self) -> dict[str, str | int | list[str]]:
-        """`runner` is for `runs-on`, `cases` and `environment` for the command line; `environment` may be empty."""
+        """`cases` and `environment` for the command line; `environment` may be empty."""
         first, more = self.cases[0], len(self.cases) - 1
         name = f"{first}/{self.environment}".rstrip("/")
         return {
             "name": f"{name} and {more} more" if more else name,
-            "runner": ["self-hosted", "gpu", f"gpus-{self.gpus}"] if self.gpus else [HOSTED],
             "cases": " ".join(self.cases),
             "environment": self.environment,
             "gpus": self.gpus,
