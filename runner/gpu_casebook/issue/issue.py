@@ -13,7 +13,7 @@ from gpu_casebook.evidence import Attestation, Evidence, Outcome, Rate, Trial, V
 from gpu_casebook.issue.collected import environment_block, gpu_lines, operating_system
 from gpu_casebook.kinds import Grade
 from gpu_casebook.reading.findings import sentence
-from gpu_casebook.records.bisection import Bisection
+from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.records.watched import Sighting, State
 from gpu_casebook.redact import Private, Redacted, redact
 from gpu_casebook.report.headline import finding_of, headline, markdown
@@ -255,7 +255,7 @@ def _versions(attempt: Attempt) -> str:
     lines = []
     for found in attempt.source.bisections:
         package = found.question.package
-        good, bad = (", ".join(versions) for versions in (found.known_good, found.known_bad))
+        good, bad = (", ".join(found.called(call)) for call in (Call.GOOD, Call.BAD))
         parts = [f"bad: {bad}" if bad else "", f"good: {good}" if good else "", found.answer or ""]
         lines.append(f"- {code(package)}: {prose('; '.join(filter(None, parts)), 1000)}")
     for environment, seen in attempt.source.sightings.items():
