@@ -79,7 +79,7 @@ print("rel_err=0.5")
 def none_set_aside(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sets a GPU of this host aside, or takes one back."""
     place = tmp_path_factory.mktemp("aside")
-    monkeypatch.setattr(aside, "_directory", lambda: place)
+    monkeypatch.setattr(aside, "lock_directory", lambda: place)
 
 
 @dataclass(frozen=True)

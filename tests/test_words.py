@@ -49,3 +49,8 @@ def test_spread() -> None:
 def test_instants_are_utc() -> None:
     moment = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
     assert (words.date(moment), words.instant(moment)) == ("2026-01-02", "2026-01-02 03:04 UTC")
+
+
+def test_counts() -> None:
+    assert [words.plural(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert words.counted({"confirmed": 3, "drifted": 0, "skipped": 1}) == "3 confirmed, 1 skipped"

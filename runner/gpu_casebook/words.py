@@ -1,11 +1,22 @@
-"""Durations, sizes and dates as a person reads and writes them. Pure."""
+"""Counts, durations, sizes and dates as a person reads and writes them. Pure."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 DURATION = r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+"
 """A duration as a person writes it: 90s, 1h30m, 7d."""
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def plural(count: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """3 confirmed, 1 skipped: what there is none of is left out."""
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 def duration(text: str) -> float:

@@ -123,8 +123,8 @@ class TestFound:
         assert "report: reports/bisect/tiny.numpy.md" in said
         found = read(here)
         assert found.first == ["1.25.2"]
-        assert "1.24.0" in found.known_good
-        assert "1.26.4" in found.known_bad
+        assert "1.24.0" in found.called(Call.GOOD)
+        assert "1.26.4" in found.called(Call.BAD)
         assert found.passed_over == {YANKED: "yanked: a bug of its own", PRE: "a pre-release"}
         page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
         assert page.startswith("# tiny over the releases of numpy\n\n**first bad release: 1.25.2**\n")
@@ -261,6 +261,17 @@ class TestRefused:
         on(monkeypatch, Versioned(bad=NUMPYS[4:]))
         assert "first bad release: 1.25.2" in casebook(*ASKED, *ENDS, "--resume")[1]
 
+    def test_a_trial_that_the_machine_spoils_each_time_is_tried_again_later(
+        self, monkeypatch: pytest.MonkeyPatch, engine: Versioned
+    ) -> None:
+        spoiled = TrialResult(stdout="", stderr="", duration_s=0.1, infra="the container did not start")
+        with monkeypatch.context() as broken:
+            broken.setattr(engine, "run", lambda prepared, request: spoiled)
+            status, said = casebook(*ASKED, *ENDS)
+        assert status == 6
+        assert "all 3 tries of a trial: the container did not start; fix that" in said
+        assert "first bad release: 1.25.2" in casebook(*ASKED, *ENDS)[1]
+
     def test_two_at_once_on_one_case(self) -> None:
         from filelock import FileLock
 
@@ -352,8 +363,8 @@ def test_a_gpu_is_held_while_trials_run_and_not_while_something_is_installed(
 @pytest.mark.parametrize(
     ("requirements", "changes", "wanted"),
     [
-        (["Torch==2.1", "numpy==1"], {"torch": "2.2"}, ["torch==2.2", "numpy==1"]),
-        (["jax[cuda,tpu]==0.5"], {"jax": "0.6"}, ["jax[cuda,tpu]==0.6"]),
+        (["Torch==2.1", "numpy==1"], {"torch": "2.2"}, ["Torch==2.2", "numpy==1"]),
+        (["jax[tpu,cuda]==0.5"], {"jax": "0.6"}, ["jax[cuda,tpu]==0.6"]),
         (["a==1", "b==2"], {"b": None}, ["a==1", "b"]),
     ],
 )

@@ -194,7 +194,7 @@ def test_the_loader_knows_where_the_driver_is(tmp_path: Path, monkeypatch: pytes
 
 def test_only_ld_library_path_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library(tmp_path / "odd", "libcuda.so.1")
-    (tmp_path / "odd" / "nvidia-smi").touch()
+    (tmp_path / "odd" / "nvidia-smi").touch(mode=0o755)
     monkeypatch.setattr(driver, "_ldconfig", lambda: "")
     monkeypatch.setattr(driver, "_USUAL_PLACES", ())
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path / 'odd'}")

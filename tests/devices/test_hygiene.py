@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from gpu_casebook import cli
 from gpu_casebook.console import Console
 from gpu_casebook.devices import aside, hardware, kernel_log
+from gpu_casebook.devices.aside import lock_directory
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
 from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
@@ -298,13 +299,13 @@ def test_set_aside_while_the_run_waited_for_its_lock(case: Case, engine: FakeEng
 
 
 def test_a_note_that_says_nothing_still_counts() -> None:
-    (aside._directory() / "GPU-0.aside").write_text("")
+    (aside.lock_directory() / "GPU-0.aside").write_text("")
     assert aside.why("GPU-0") == "GPU GPU-0 is set aside; `nox -s clean` takes it back"
 
 
 def test_notes_lie_beside_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(aside, "_directory", aside.lock_directory)
+    monkeypatch.setattr(aside, "lock_directory", lock_directory)
     aside.put("GPU-1", 1, "it needs a reset")
     assert (tmp_path / "casebook-gpus" / "GPU-1.aside").stat().st_mode & 0o666 == 0o666
 

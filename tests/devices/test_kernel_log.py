@@ -3,7 +3,7 @@
 import pytest
 
 from gpu_casebook.devices import kernel_log
-from gpu_casebook.devices.kernel_log import of_gpus, parse, since, watch
+from gpu_casebook.devices.kernel_log import of_gpus, parse, watch
 from gpu_casebook.evidence import Xid
 
 RECORDED = (
@@ -54,19 +54,13 @@ def test_where_no_place_is_known_all_are_told() -> None:
     assert of_gpus(parse(RECORDED), []) == parse(RECORDED)
 
 
-def test_since_a_stamp() -> None:
-    assert since(RECORDED, 110.324880) == RECORDED.splitlines(keepends=True)[1]
-    assert since(RECORDED, 0.0) == RECORDED
-    assert since(RECORDED, 200.0) == ""
-
-
 class Log:
     """Stands in for the dmesg command on a machine without /dev/kmsg."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.text = ""
         monkeypatch.setattr(kernel_log, "_DEVICE", "/nowhere/kmsg")
-        monkeypatch.setattr(kernel_log, "_dmesg", lambda: self.text)
+        monkeypatch.setattr(kernel_log, "_dmesg", lambda: self.text.splitlines(keepends=True))
 
 
 def test_what_is_new_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +71,14 @@ def test_what_is_new_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
         log.text += second
         assert [found.number for found in faults()] == [31]
         assert faults() == []
+
+
+def test_where_the_last_line_was_overwritten_all_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(monkeypatch)
+    log.text = "[    1.000000] eth0: up\n"
+    with watch([0]) as faults:
+        log.text = RECORDED
+        assert faults() == parse(RECORDED)
 
 
 def test_without_gpus_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 from gpu_casebook.evidence import Attestation
-from gpu_casebook.issue.collected import block, environment_block
+from gpu_casebook.issue.collected import environment_block
 from tests.report.example import ATTESTATION, ENVIRONMENT, H200
 
 INSTALLED = ATTESTATION.model_copy(
@@ -16,7 +16,8 @@ INSTALLED = ATTESTATION.model_copy(
 
 
 def lines(found: Attestation, *requirements: str) -> list[str]:
-    return block(found, requirements).splitlines()
+    changed = {"attestation": found, "requirements": list(requirements), "variant_requirements": {}}
+    return environment_block(ENVIRONMENT.model_copy(update=changed)).splitlines()
 
 
 def test_the_order_is_that_of_the_tool() -> None:

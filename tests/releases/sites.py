@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from gpu_casebook.errors import MachineError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.records.bisection import Bisection, Question
 from gpu_casebook.releases.environments import Changes, TriedEnvironment, Unusable
@@ -38,7 +39,10 @@ class FakeEnvironments:
 
         def look() -> Reading:
             self.trials.append(version)
-            return draw()
+            found = draw()
+            if found is SPOILED:
+                raise MachineError(found.summary)
+            return found
 
         yield TriedEnvironment("lock", {package: version}, look)
 

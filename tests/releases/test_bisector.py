@@ -10,17 +10,19 @@ from gpu_casebook.console import Console
 from gpu_casebook.errors import MachineError
 from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.releases.bisector import Bisector, EndError, TrialCounts
-from tests.releases.sites import OTHER, QUIET, SHOWS, THEN, Draw, FakeEnvironments, always, in_turn, record
+from tests.releases.sites import OTHER, QUIET, SHOWS, Draw, FakeEnvironments, always, in_turn, record
 
-TERMS = TrialCounts(refute=3, most=20, exact=False, limit=200)
+TERMS = TrialCounts(refute=3, least=0, most=20, limit=200)
 
 
 def drive(
     begun: Bisection, site: FakeEnvironments, terms: TrialCounts = TERMS, saved: list[Bisection] | None = None
 ) -> Bisector:
-    kept = [] if saved is None else saved
-    console = Console(io.StringIO())
-    return Bisector(record=begun, environments=site, counts=terms, console=console, save=kept.append, now=lambda: THEN)
+    def save(now: Bisection) -> None:
+        if saved is not None:
+            saved.append(now.model_copy(deep=True))
+
+    return Bisector(record=begun, environments=site, counts=terms, console=Console(io.StringIO()), save=save)
 
 
 def versions(count: int) -> list[str]:
@@ -51,13 +53,13 @@ class TestAnswer:
         tried = site(versions(6), "1.3", {"1.3": "no wheel", "1.2": always(OTHER)})
         found = drive(record(versions(6)), tried).run()
         assert found.answer == "first bad release is one of: 1.2, 1.3, 1.4"
-        assert found.skipped == ["1.2", "1.3"]
+        assert found.called(Call.SKIP) == ["1.2", "1.3"]
         assert {step.version: step.why for step in found.steps if step.call is Call.SKIP} == {
             "1.3": "no wheel",
             "1.2": OTHER.summary,
         }
-        assert found.known_good == ["1.0", "1.1"]
-        assert found.known_bad == ["1.4", "1.5"]
+        assert found.called(Call.GOOD) == ["1.0", "1.1"]
+        assert found.called(Call.BAD) == ["1.4", "1.5"]
 
     def test_each_version_is_opened_once(self) -> None:
         tried = site(versions(30), "1.17")
@@ -79,7 +81,7 @@ class TestTrials:
 
     def test_a_flaky_bad_end_asks_more_of_the_good_ones(self) -> None:
         flaky = site(versions(3), "1.2", {"1.2": in_turn("F.." * 20)})
-        found = drive(record(versions(3)), flaky, TrialCounts(refute=9, most=60, exact=False, limit=200)).run()
+        found = drive(record(versions(3)), flaky, TrialCounts(refute=9, least=0, most=60, limit=200)).run()
         assert found.quiet_needed
         assert found.quiet_needed > 15
         assert flaky.trials.count("1.1") == found.quiet_needed
@@ -97,7 +99,7 @@ class TestTrials:
 
     def test_a_number_of_trials_that_was_asked_for_is_run(self) -> None:
         tried = site(versions(2), "1.1")
-        drive(record(versions(2)), tried, TrialCounts(refute=3, most=12, exact=True, limit=200)).run()
+        drive(record(versions(2)), tried, TrialCounts(refute=3, least=12, most=12, limit=200)).run()
         assert tried.trials.count("1.1") == 12
 
     def test_a_failure_that_is_too_rare_to_search_by_says_so(self) -> None:
@@ -108,7 +110,7 @@ class TestTrials:
     def test_the_machines_fault_is_nobodys_call(self) -> None:
         saved: list[Bisection] = []
         spoiled = site(versions(3), "1.2", {"1.1": in_turn("..!")})
-        with pytest.raises(MachineError, match=r"thing 1\.1 was spoiled .* did not start; .* --resume"):
+        with pytest.raises(MachineError, match="the container did not start"):
             drive(record(versions(3)), spoiled, saved=saved).run()
         assert saved[-1].steps[-1].call is None
         assert saved[-1].steps[-1].quiet == 2
@@ -165,8 +167,8 @@ class TestResuming:
 
     def test_a_finished_one_has_nothing_left_to_do(self) -> None:
         found = drive(record(versions(5)), site(versions(5), "1.2")).run()
-        nothing = FakeEnvironments({})
-        assert drive(found, nothing).run() == found
+        before, nothing = found.model_copy(deep=True), FakeEnvironments({})
+        assert drive(found, nothing).run() == before
         assert nothing.opened == []
 
 
@@ -182,7 +184,7 @@ class TestFlaky:
     @pytest.mark.parametrize("rate", [0.15, 0.35, 0.7])
     def test_wrong_answers_stay_under_alpha(self, rate: float) -> None:
         draws, line, alpha = random.Random(f"bisect {rate}"), versions(12), 0.05
-        terms = TrialCounts(refute=30, most=40, exact=False, limit=400)
+        terms = TrialCounts(refute=30, least=0, most=40, limit=400)
         right = wrong = refused = 0
         for _ in range(self.SEARCHES):
             first_bad = draws.randrange(1, len(line))
@@ -212,7 +214,7 @@ class TestFlaky:
             from gpu_casebook.releases import halving
 
             while version := halving.next_version(line, calls):
-                calls[version] = one._call(version).call or Call.SKIP
+                calls[version] = one._step(version, one._judge).call or Call.SKIP
             wrong += halving.first(line, calls, fixed=False) != [line[first_bad]]
         assert wrong > 30
 

@@ -135,10 +135,6 @@ class TestFinding:
             self.found.find(text)
         assert str(caught.value) == line
 
-    def test_between_leaves_the_ends_out(self) -> None:
-        got = self.found.between(self.found.find("1.0"), self.found.find("1.3"))
-        assert [str(each.version) for each in got] == ["1.1", "1.2"]
-
 
 class Index(BaseHTTPRequestHandler):
     """A package index of one package; what it is asked is kept."""

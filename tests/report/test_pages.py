@@ -142,3 +142,8 @@ def test_half_written_evidence_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "evidence" / "rwkv6-backward" / ".x.json.partial").write_text("{")
     (tmp_path / "evidence" / "rwkv6-backward" / ".x.json").write_text("{")
     render_all(tmp_path)
+
+
+def test_the_template_engine_is_imported_when_something_is_rendered_and_not_before() -> None:
+    code = "import sys, gpu_casebook.report.pages; sys.exit('jinja2' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -75,9 +75,8 @@ def bisect(
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import find, known_images
-    from gpu_casebook.releases.bisect import Stopped
+    from gpu_casebook.releases.bisect import BisectOptions, Stopped
     from gpu_casebook.releases.bisect import bisect as search
-    from gpu_casebook.releases.question import BisectOptions
     from gpu_casebook.report.bisection import sureness
 
     top = root()

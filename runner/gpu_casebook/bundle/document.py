@@ -1,6 +1,5 @@
 """The two documents of a bundle: bundle.json, which lists what is in it, and the file that comes back from the host."""
 
-import json
 from typing import Literal
 
 from pydantic import Field
@@ -18,10 +17,10 @@ class Member(Document):
 
 
 class Image(Document):
-    """An image that trials run in. `id` is None where the host has an image by this name, and none was packed."""
+    """An image that trials run in."""
 
     name: str
-    id: str | None = None
+    id: str | None = None  # None where the host has an image by this name, and none was packed
 
 
 class Bundle(Document):
@@ -51,10 +50,6 @@ class Bundle(Document):
     def named_image(self) -> str | None:
         """The image that the host has by itself."""
         return next((image.name for image in self.images if not image.id), None)
-
-    def text(self) -> str:
-        """The same bundle gives the same text."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
 
 
 class Returned(Document):

@@ -143,7 +143,7 @@ def clean(
     from gpu_casebook.devices import aside
     from gpu_casebook.engines.registry import reachable
 
-    for line in aside.noted() if dry_run else aside.take_back():
+    for line in aside.take_back(dry_run=dry_run):
         print(f"{'would be ' * dry_run}taken back: {line}")
     engines = reachable(root())
     lines = [line for engine in engines for line in (engine.left() if dry_run else engine.sweep())]

@@ -4,7 +4,6 @@ No card is ever reset from here. A person does that, and then says so: `nox -s c
 """
 
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +23,7 @@ def lock_directory() -> Path:
 
 
 def put(uuid: str, index: int, reason: str) -> None:
-    """Note it; the first reason stays, since what follows from it tells less."""
+    """Note that this GPU is set aside. The first reason stays: later ones follow from it."""
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     with suppress(OSError), _path(uuid).open("x", encoding="utf-8") as file:
         file.write(f"GPU {index} is set aside since {since}: {reason}")
@@ -32,7 +31,7 @@ def put(uuid: str, index: int, reason: str) -> None:
 
 
 def why(uuid: str) -> str | None:
-    """Why this GPU is not to be used, and what to do about it; None if it may be."""
+    """Return why this GPU is not to be used, and what to do about it; None if it may be."""
     try:
         text = _path(uuid).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -42,29 +41,17 @@ def why(uuid: str) -> str | None:
     return f"{one_line(text) or f'GPU {uuid} is set aside'}; `nox -s clean` takes it back"
 
 
-def take_back() -> list[str]:
-    """Have every GPU in use again; what was noted of each."""
-    return _notes(Path.unlink)
-
-
-def noted() -> list[str]:
-    """What is noted of each GPU that is set aside."""
-    return _notes(lambda _: None)
-
-
-def _notes(then: Callable[[Path], None]) -> list[str]:
+def take_back(*, dry_run: bool) -> list[str]:
+    """Have every GPU in use again, unless it is a `dry_run`, and return what was noted of each."""
     notes = []
-    for path in sorted(_directory().glob(f"*{_SUFFIX}")):
+    for path in sorted(lock_directory().glob(f"*{_SUFFIX}")):
         with suppress(OSError):
             note = f"{path.stem} ({one_line(path.read_text(encoding='utf-8', errors='replace'))})"
-            then(path)
+            if not dry_run:
+                path.unlink()
             notes.append(note)
     return notes
 
 
 def _path(uuid: str) -> Path:
-    return _directory() / f"{uuid}{_SUFFIX}"
-
-
-def _directory() -> Path:
-    return lock_directory()
+    return lock_directory() / f"{uuid}{_SUFFIX}"

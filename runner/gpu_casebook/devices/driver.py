@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -24,24 +25,18 @@ _USUAL_PLACES = (
 )
 _USUAL_BINS = ("/usr/bin", "/usr/local/bin", "/usr/local/nvidia/bin")
 _LIBRARIES = ("libcuda.so*", "libnvidia-*.so*", "libcudadebugger.so*")
-_PROGRAMS = ("nvidia-smi",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """What this host has of an NVIDIA driver.
-
-    `libraries` and `programs` are the driver's own, by file name, all of one version. `loader_knows` says that the
-    dynamic loader finds them without being told where. `cdi_kinds` are what this host's CDI specifications describe.
-    `groups` are those one has to be in to open the devices, where not everybody may.
-    """
+    """What this host has of an NVIDIA driver."""
 
     devices: Sequence[str] = ()
-    groups: Sequence[int] = ()
-    libraries: Mapping[str, Path] = field(default_factory=dict)
-    programs: Mapping[str, Path] = field(default_factory=dict)
-    loader_knows: bool = False
-    cdi_kinds: Sequence[str] = ()
+    groups: Sequence[int] = ()  # those that a process must be in to open the devices, where not everybody may
+    libraries: Mapping[str, Path] = field(default_factory=dict)  # the driver's own, by file name, all of one version
+    programs: Mapping[str, Path] = field(default_factory=dict)  # the same
+    loader_knows: bool = False  # the dynamic loader finds the libraries without being told where
+    cdi_kinds: Sequence[str] = ()  # what this host's CDI specifications describe
 
     @property
     def library_directories(self) -> list[str]:
@@ -55,15 +50,15 @@ def host_facts(cdi_directories: Iterable[str] = ("/etc/cdi", "/var/run/cdi")) ->
     """Look at this host. Cheap: a few directory listings and one call of ldconfig."""
     found = (Path(match[2]).parent for match in _LOADER_LINE.finditer(_ldconfig()))
     loader = list(dict.fromkeys(path for path in found if "i386" not in path.name and path.name != "lib32"))
-    told = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
-    places = [*loader, *told, *map(Path, _USUAL_PLACES)]
-    bins = [Path(part) for part in (*os.environ.get("PATH", "").split(":"), *_USUAL_BINS) if part]
+    named = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    places = [*loader, *named, *map(Path, _USUAL_PLACES)]
+    smi = shutil.which("nvidia-smi", path=os.pathsep.join([os.environ.get("PATH", ""), *_USUAL_BINS]))
     devices = [path for path in sorted(Path("/dev").glob("nvidia*")) if path.is_char_device()]
     return HostFacts(
         devices=[str(path) for path in devices],
         groups=sorted({path.stat().st_gid for path in devices if path.stat().st_mode & 0o006 != 0o006}),
         libraries=driver_libraries(places),
-        programs=_first_of_each(_PROGRAMS, bins),
+        programs={"nvidia-smi": Path(smi)} if smi else {},
         loader_knows=bool(loader),
         cdi_kinds=_cdi_kinds(cdi_directories),
     )
@@ -82,19 +77,13 @@ def driver_libraries(places: Iterable[Path]) -> dict[str, Path]:
     A CUDA toolkit may bring a newer libcuda for forward compatibility in a directory called compat, and a container
     toolkit has libraries with names such as the driver's: both are left out.
     """
-    found = _first_of_each(_LIBRARIES, [place for place in places if "compat" not in place.parts])
-    version = _version(found.get("libcuda.so.1"))
-    return {name: path for name, path in found.items() if version in {None, _version(path)}}
-
-
-def _first_of_each(patterns: Iterable[str], places: Iterable[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for place in places:
-        for pattern in patterns:
-            for path in sorted(place.glob(pattern)):
-                if path.is_file():
-                    found.setdefault(path.name, path)
-    return found
+        for path in (path for pattern in _LIBRARIES for path in place.glob(pattern)):
+            if "compat" not in place.parts and path.is_file():
+                found.setdefault(path.name, path)
+    version = _version(found.get("libcuda.so.1"))
+    return {name: path for name, path in found.items() if version in {None, _version(path)}}
 
 
 def _version(path: Path | None) -> str | None:
@@ -113,10 +102,9 @@ def _cdi_kinds(directories: Iterable[str]) -> list[str]:
 
 
 def choose_gpu_access(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> GpuAccess | None:
-    """The best way to a GPU that a Docker engine has, or None.
+    """Return the best way to a GPU that a Docker engine has, or None.
 
-    `info` is what `docker info` tells (API /info); `host` is looked at only where the engine is `local`. Engines list
-    what they know of CDI devices since 28.2; older ones that have CDI name the directories of its specifications.
+    `info` is the answer of the engine's API to /info; `host` counts only where the engine is `local`.
     """
     if "nvidia" in (info.get("Runtimes") or {}):
         return GpuAccess(mode="toolkit", detail="the engine has the NVIDIA container toolkit's runtime")
@@ -131,6 +119,7 @@ def choose_gpu_access(info: Mapping[str, Any], *, local: bool, host: HostFacts) 
 def _has_cdi(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> bool:
     if not info.get("CDISpecDirs"):
         return False
+    # Engines list their CDI devices since 28.2. Older ones only name the directories of the specifications.
     listed = info.get("DiscoveredDevices")
     if listed is not None:
         return any(str(device.get("ID", "")).startswith(f"{CDI_KIND}=") for device in listed)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
-from filelock import FileLock, Timeout
 from packaging.specifiers import SpecifierSet
 
 from gpu_casebook.devices import aside
@@ -138,53 +137,28 @@ def lock_gpus(indices: Sequence[int], wait: Note, *, shared: bool = False) -> It
         yield
 
 
-class _SharedLock:
-    """On the file that FileLock locks, and by the same means, so that either waits for the other."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        with suppress(OSError):
-            os.fchmod(self._file, 0o666)
-
-    def acquire(self, timeout: float) -> None:  # noqa: ARG002 as FileLock has it; this one never waits
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Timeout("held by one that does not share") from None
-
-    def release(self) -> None:
-        os.close(self._file)
-
-
 @contextmanager
 def _lock(path: Path, what: str, wait: Note, *, shared: bool = False) -> Iterator[None]:
-    lock, holder = _SharedLock(path) if shared else FileLock(path, mode=0o666), path.with_suffix(".holder")
+    """Hold the lock, with our name in its file. The kernel gives it back when this process ends, however it does."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     announced = None
-    while True:
+    with path.open("a", encoding="utf-8") as file:
+        with suppress(OSError):  # the file is another user's, who has done so
+            path.chmod(0o666)
+        while True:
+            try:
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = path.read_text(encoding="utf-8", errors="replace")
+                if holder != announced:
+                    announced = holder
+                    wait(f"waiting for {what}: {holder or 'another runner'} has it")
+                time.sleep(_POLL_S)
         try:
-            lock.acquire(timeout=0)
-            break
-        except Timeout:
-            who = _read(holder)
-            if who != announced:
-                announced = who
-                wait(f"waiting for {what}: {who or 'another runner'} has it")
-            time.sleep(_POLL_S)
-    try:
-        _write(holder, f"process {os.getpid()} ({' '.join(sys.argv)[:120]})")
-        yield
-    finally:
-        _write(holder, "")
-        lock.release()
-
-
-def _read(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text(encoding="utf-8").strip()
-    return ""
-
-
-def _write(path: Path, text: str) -> None:
-    with suppress(OSError):
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o666)
+            path.write_text(f"process {os.getpid()} ({' '.join(sys.argv)[:120]})", encoding="utf-8")
+            yield
+        finally:
+            path.write_text("", encoding="utf-8")
+            # Closing is not enough: a process that was forked meanwhile has the same file open.
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -28,15 +28,13 @@ FATAL_XIDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """One GPU at one moment. None: can't be read here. `lost` is what the driver says instead of answering;
-    `missing` is one that it does not list. `ours` are those of `processes` that a trial of Casebook started.
-    """
+    """One GPU at one moment. None is what can't be read here."""
 
-    lost: str | None = None
-    missing: bool = False
+    lost: str | None = None  # what the driver says instead of answering
+    missing: bool = False  # the driver does not list it
     used_bytes: int | None = None
     processes: frozenset[int] | None = None
-    ours: frozenset[int] = frozenset()
+    ours: frozenset[int] = frozenset()  # those of `processes` that a trial of Casebook started
     remap_failed: bool | None = None
 
 
@@ -65,7 +63,10 @@ class Health:
 
 
 def assess(before: GpuState, after: GpuState, xids: Sequence[Xid]) -> Health:
-    """How a GPU stands `after`, against the run's start; `xids` are those about it since then. No trial runs on it."""
+    """Return the health of a GPU on which no trial runs.
+
+    `before` is its state at the run's start, `after` its state now, and `xids` those about it in between.
+    """
     if reason := _broken(before, after, xids):
         return Health(Condition.BROKEN, reason)
     if after.ours:
@@ -77,7 +78,7 @@ def assess(before: GpuState, after: GpuState, xids: Sequence[Xid]) -> Health:
 
 
 def last(health: Health) -> Health:
-    """What it comes to once there was time enough for the memory to come back."""
+    """Return what `health` amounts to once there was time enough for the memory to come back."""
     return Health(Condition.BROKEN, health.reason) if health.condition is Condition.LEAKED else health
 
 
@@ -94,12 +95,12 @@ def _broken(before: GpuState, after: GpuState, xids: Sequence[Xid]) -> str | Non
 
 
 def _taken(more: int, processes: frozenset[int] | None) -> Health:
-    told = f"{size(more)} more taken than at the start of this run"
+    text = f"{size(more)} more taken than at the start of this run"
     if processes is None:
-        return Health(Condition.SHARED, f"{told}, and by whom can't be seen from here")
+        return Health(Condition.SHARED, f"{text}, and by whom can't be seen from here")
     if processes:
-        return Health(Condition.SHARED, f"{told}, by {_processes(processes)}")
-    return Health(Condition.LEAKED, f"{told}, and no process has it")
+        return Health(Condition.SHARED, f"{text}, by {_processes(processes)}")
+    return Health(Condition.LEAKED, f"{text}, and no process has it")
 
 
 def _processes(pids: frozenset[int]) -> str:

@@ -1,13 +1,14 @@
 """Faults that the NVIDIA driver writes to the kernel log: "NVRM: Xid (PCI:0000:00:06): 43, pid=3611, name=x, ...".
 
-`parse` is pure; `kernel_log` reads what is new in the log of this machine, where this user may.
+`parse` is pure; `watch` reads what is new in the log of this machine, where this user may.
 """
 
 import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Xid
@@ -19,14 +20,13 @@ _XID = re.compile(
 )
 _PID = re.compile(r"\bpid='?(\d+)")
 _NAME = re.compile(r"\bname=([^,\s<]+)")
-_STAMP = re.compile(r"^(?:<\d+>)?\[\s*(\d+\.\d+)\]", re.MULTILINE)
 _DEVICE = "/dev/kmsg"
 _RECORD_BYTES = 8192
 """More than one record of the kernel log can hold: what does not fit is refused, not cut."""
 
 
 def parse(log: str) -> list[Xid]:
-    """Every Xid line of a kernel log, in order. `<unknown>`, or a pid that is none, is read as not told."""
+    """Return every Xid line of a kernel log, in order. A pid that is no number, or `<unknown>`, counts as missing."""
     return [_xid(match) for match in _XID.finditer(log)]
 
 
@@ -42,13 +42,13 @@ def _xid(match: re.Match[str]) -> Xid:
     )
 
 
-def of_gpus(xids: Sequence[Xid], places: Sequence[str]) -> list[Xid]:
-    """Those about GPUs at these PCI places ("0000:00:06.0"); all, where no place is known."""
-    wanted = {_place(place) for place in places}
-    return [xid for xid in xids if not wanted or _place(xid.pci) in wanted]
+def of_gpus(xids: Sequence[Xid], addresses: Sequence[str]) -> list[Xid]:
+    """Return those about GPUs at these PCI addresses ("0000:00:06.0"); all, where no address is known."""
+    wanted = {_address(each) for each in addresses}
+    return [xid for xid in xids if not wanted or _address(xid.pci) in wanted]
 
 
-def _place(pci: str) -> tuple[int, ...]:
+def _address(pci: str) -> tuple[int, ...]:
     """(domain, bus, device): the driver writes the domain with four digits or eight, the function or not."""
     parts = pci.partition(".")[0].split(":")
     return tuple(int(part, 16) for part in ["0", *parts][-3:])
@@ -59,23 +59,35 @@ Faults = Callable[[], list[Xid]]
 
 @contextmanager
 def watch(gpus: Sequence[int]) -> Iterator[Faults]:
-    """Yields what returns the faults of these GPUs of this machine since the last call; no GPUs, no faults."""
+    """Yield a function that returns the faults of these GPUs of this machine since its last call.
+
+    It returns none without GPUs, and where this user may not read the kernel log.
+    """
     if not gpus:
         yield list
         return
-    places = [gpu.pci for gpu in hardware.gpus() if gpu.index in gpus and gpu.pci]
+    addresses = [gpu.pci for gpu in hardware.gpus() if gpu.index in gpus and gpu.pci]
     with kernel_log() as new:
-        yield lambda: of_gpus(parse(new()), places)
+        yield lambda: of_gpus(parse(new()), addresses)
+
+
+def is_readable() -> bool:
+    """Return whether this user may read the kernel log of this machine as it is written."""
+    with suppress(OSError):
+        os.close(_open_device())
+        return True
+    return False
+
+
+def _open_device() -> int:
+    return os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 @contextmanager
 def kernel_log() -> Iterator[Callable[[], str]]:
-    """Yields what returns the lines that came into this machine's kernel log since the last call.
-
-    Nothing comes where this user may not read that log.
-    """
+    """Yield a function that returns the lines that came into this machine's kernel log since its last call."""
     try:
-        device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        device = _open_device()
     except OSError:
         yield _from_command()
         return
@@ -87,11 +99,11 @@ def kernel_log() -> Iterator[Callable[[], str]]:
 
 
 def _records(device: int) -> Iterator[str]:
-    """Each read gives one record, as "6,339,5140900,-;text"; a record that was overwritten meanwhile is EPIPE."""
+    """Each read gives one record, as "6,339,5140900,-;text"."""
     while True:
         try:
             record = os.read(device, _RECORD_BYTES)
-        except BrokenPipeError:
+        except BrokenPipeError:  # the record was overwritten meanwhile; the next one is there
             continue
         except OSError:
             return
@@ -101,31 +113,24 @@ def _records(device: int) -> Iterator[str]:
 
 
 def _from_command() -> Callable[[], str]:
-    last = _latest(_dmesg())
+    """Some containers have no such device, but the system call that `dmesg` makes."""
+    last = next(reversed(_dmesg()), "")
 
     def new() -> str:
         nonlocal last
-        lines = since(_dmesg(), last)
-        last = max(last, _latest(lines))
-        return lines
+        lines = _dmesg()
+        # Each line has a stamp of its own. Where the last one was overwritten meanwhile, all are new.
+        new_lines = list(takewhile(lambda line: line != last, reversed(lines)))
+        last = lines[-1] if lines else last
+        return "".join(reversed(new_lines))
 
     return new
 
 
-def _dmesg() -> str:
-    """Nothing where there is no such command, or not for this user."""
+def _dmesg() -> list[str]:
+    """Return the lines of the log; none where there is no such command, or not for this user."""
     try:
         done = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
-
-
-def _latest(log: str) -> float:
-    """Stamp of the last line, in seconds since boot; 0 where there is none."""
-    return max(map(float, _STAMP.findall(log)), default=0.0)
-
-
-def since(log: str, stamp: float) -> str:
-    """The lines of a log that are later than a stamp in seconds since boot."""
-    return "".join(f"{line}\n" for line in log.splitlines() if _latest(line) > stamp)
+        return []
+    return done.stdout.splitlines(keepends=True) if done.returncode == 0 else []

@@ -18,17 +18,18 @@ def doctor(
 
     Exits with 0 if there is no error, otherwise with 6.
     """
-    from gpu_casebook.doctor import render
+    from pydantic_core import to_json
+
     from gpu_casebook.doctor.gather import gather
+    from gpu_casebook.doctor.render import lines
     from gpu_casebook.doctor.rules import diagnose
     from gpu_casebook.errors import MachineError, Severity
 
     facts, needs = gather(root(), chosen_cases(cases), online=online)
     findings = diagnose(facts, needs)
     if as_json:
-        print(render.as_json(facts, needs, findings))
+        print(to_json({"facts": facts, "environments": needs, "findings": findings}, indent=1).decode())
     else:
-        for line in render.lines(facts, needs, findings):
-            print(line)
+        print(*lines(facts, needs, findings), sep="\n")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(MachineError.exit_status)

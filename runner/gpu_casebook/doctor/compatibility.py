@@ -11,15 +11,18 @@ from packaging.version import Version
 
 
 class Build(NamedTuple):
-    """A kind of PyTorch wheel: the compute capabilities it has code for, and whether newer GPUs get theirs compiled."""
+    """A kind of PyTorch wheel, by ranges of torch and CUDA versions."""
 
     torch: str
     cuda: str
-    has: Sequence[str]
-    ptx: bool = False
+    has: Sequence[str]  # compute capabilities that it has code for, in rising order
+    ptx: bool = False  # whether the driver compiles code for newer ones
 
-    def fits(self, torch: str, cuda: str) -> bool:
-        return _within(self.torch, torch) and _within(self.cuda, cuda)
+    def covers(self, capability: str) -> bool:
+        """Return whether its code runs on a GPU of this compute capability."""
+        wanted = Version(capability)
+        have = [Version(each) for each in self.has]
+        return any(each.major == wanted.major and each <= wanted for each in have) or (self.ptx and wanted > max(have))
 
 
 @cache
@@ -28,7 +31,7 @@ def _tables() -> dict[str, Any]:
 
 
 def least_driver(cuda: str) -> str | None:
-    """The least driver for any minor version of this CUDA; None where it is not known."""
+    """Return the least driver for any minor version of this CUDA, or None where it is not known."""
     least: str | None = _tables()["driver"].get(cuda.partition(".")[0])
     return least
 
@@ -38,24 +41,17 @@ def is_older(version: str, than: str) -> bool:
 
 
 def build(torch: str, cuda: str) -> Build | None:
-    """What PyTorch's wheel of this version for this CUDA has code for; None where it is not known."""
-    return next((row for row in builds() if row.fits(torch, cuda)), None)
-
-
-def builds() -> list[Build]:
-    return [Build(**row) for row in _tables()["torch"]]
-
-
-def covers(build: Build, capability: str) -> bool:
-    """Whether its code runs on a GPU of this compute capability."""
-    wanted = Version(capability)
-    have = [Version(each) for each in build.has]
-    return any(each.major == wanted.major and each <= wanted for each in have) or (build.ptx and wanted > max(have))
+    """Return PyTorch's wheel of this version for this CUDA, or None where it is not known."""
+    return next((row for row in _builds() if _within(row.torch, torch) and _within(row.cuda, cuda)), None)
 
 
 def having(capability: str) -> list[Build]:
-    """The builds that have code for this compute capability, the earliest first."""
-    return [row for row in builds() if covers(row, capability)]
+    """Return the builds that have code for this compute capability, the earliest first."""
+    return [row for row in _builds() if row.covers(capability)]
+
+
+def _builds() -> list[Build]:
+    return [Build(**row) for row in _tables()["torch"]]
 
 
 def _within(range_: str, version: str) -> bool:

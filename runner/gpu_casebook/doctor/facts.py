@@ -34,7 +34,7 @@ class Directory:
 
     name: str
     path: str
-    free_bytes: int | None = None
+    free_bytes: int
     writable: bool = True
 
     @property
@@ -61,7 +61,6 @@ class Facts:
     py_spy: bool = True
     kernel_log: bool = True
     shared_memory_bytes: int | None = None
-    locked_memory_bytes: int | None = None
     pythons: Sequence[str] = ()
     index_error: str | None = None  # None also where the index was not asked
 

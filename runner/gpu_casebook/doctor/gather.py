@@ -6,7 +6,6 @@ Cheap: no process is started but `ldconfig`, and nothing goes over the network u
 import os
 import platform
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from gpu_casebook.devices import hardware
+from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
 from gpu_casebook.engines import registry
@@ -57,11 +56,10 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
         directories=_directories(root, docker),
         proxies=proxies(os.environ),
         bundles={name: Path(os.environ[name]).exists() for name in _BUNDLES if os.environ.get(name)},
-        ptrace=_number("/proc/sys/kernel/yama/ptrace_scope"),
+        ptrace=_ptrace_scope(),
         py_spy=py_spy() is not None,
-        kernel_log=_can_read_kernel_log(),
-        shared_memory_bytes=_total(Path("/dev/shm")),  # noqa: S108
-        locked_memory_bytes=_limit(resource.RLIMIT_MEMLOCK),
+        kernel_log=kernel_log.is_readable(),
+        shared_memory_bytes=_shared_memory_bytes(),
         pythons=_pythons(),
         index_error=_index_error() if online else None,
     )
@@ -113,7 +111,7 @@ def _ready(engine: Engine, every: Sequence[Recipe]) -> set[str]:
 def _uv() -> str | None:
     try:
         return uv.version().removeprefix("uv ")
-    except (metadata.PackageNotFoundError, ImportError):
+    except metadata.PackageNotFoundError:
         return None
 
 
@@ -125,18 +123,16 @@ def _directories(root: Path, docker: DockerFacts) -> list[Directory]:
         directory("environments", user_cache_path("casebook")),
         directory("downloads", uv_cache),
     ]
-    if docker.there and docker.local and docker.root:
+    if docker.local and docker.root:
         found.append(directory("images", Path(docker.root), ours=False))
     return found
 
 
 def directory(name: str, path: Path, *, ours: bool = True) -> Directory:
-    """Facts of a directory, or of its nearest parent that exists. `ours` is what this user must be able to write."""
-    nearest = next((each for each in (path, *path.parents) if each.is_dir()), Path("/"))
-    try:
-        free = shutil.disk_usage(nearest).free
-    except OSError:
-        free = None
+    """Facts of a directory, or of its nearest parent that is there. `ours` is what this user must be able to write."""
+    # Not Path.is_dir, which raises where this user may not look.
+    nearest = next(each for each in (path, *path.absolute().parents) if os.path.isdir(each))  # noqa: PTH112
+    free = shutil.disk_usage(nearest).free
     return Directory(name=name, path=str(path), free_bytes=free, writable=not ours or os.access(nearest, os.W_OK))
 
 
@@ -146,30 +142,16 @@ def proxies(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: re.sub(r"^(\w+://)?.*@", r"\1", environ[name]) for name in names}
 
 
-def _number(path: str) -> int:
-    with suppress(OSError, ValueError):
-        return int(Path(path).read_text(encoding="ascii"))
+def _ptrace_scope() -> int:
+    with suppress(OSError):
+        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii"))
     return 0
 
 
-def _can_read_kernel_log() -> bool:
-    try:
-        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
-
-
-def _total(path: Path) -> int | None:
+def _shared_memory_bytes() -> int | None:
     with suppress(OSError):
-        return shutil.disk_usage(path).total
+        return shutil.disk_usage("/dev/shm").total  # noqa: S108
     return None
-
-
-def _limit(which: int) -> int | None:
-    """The most that a process may ask for; None for no limit."""
-    most = resource.getrlimit(which)[1]
-    return None if most == resource.RLIM_INFINITY else most
 
 
 def _pythons() -> list[str]:
@@ -180,10 +162,9 @@ def _pythons() -> list[str]:
 
 def _index_error() -> str | None:
     """Why the package index does not answer: uv itself asks it for one package, with all settings that it has."""
-    command = [uv.program(), "pip", "compile", "--no-cache", "--no-deps", "--quiet", "--no-header", "-"]
     try:
         done = subprocess.run(
-            [*command, "--python-version", "3.11"],
+            [uv.program(), "pip", "compile", "--no-cache", "--no-deps", "--quiet", "--python-version", "3.11", "-"],
             input="packaging\n",
             env=for_uv(os.environ) | {"UV_HTTP_TIMEOUT": str(_ONLINE_S), "UV_HTTP_RETRIES": "0"},
             capture_output=True,

@@ -1,8 +1,7 @@
-"""Shortcomings as lines for a person, and as JSON."""
+"""Shortcomings as lines for a person."""
 
-import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from gpu_casebook.doctor.facts import Facts, Need
 from gpu_casebook.doctor.rules import Shortcoming
@@ -17,7 +16,9 @@ def lines(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) 
     for finding in findings:
         yield f"{finding.severity + ':':<8} {_about(finding.about)}{finding.what}"
         yield f"    fix: {finding.fix}"
-    yield f"{_looked_at(needs)}: {_counted(findings)}"
+    counts = Counter(finding.severity for finding in findings)
+    found = [_counted(counts[severity], severity) for severity in Severity if counts[severity]]
+    yield f"{_counted(len(needs), 'environment')} looked at: {', '.join(found) or 'all is well'}"
 
 
 def _docker(facts: Facts) -> str:
@@ -40,20 +41,5 @@ def _about(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_ABOUT_SHOWN])}{f' and {more} more' if more > 0 else ''}: "
 
 
-def _looked_at(needs: Sequence[Need]) -> str:
-    return f"{len(needs)} environment{'s' * (len(needs) != 1)} looked at"
-
-
-def _counted(findings: Sequence[Shortcoming]) -> str:
-    counts = [(severity, sum(each.severity is severity for each in findings)) for severity in Severity]
-    return ", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts if count) or "all is well"
-
-
-def as_json(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) -> str:
-    """Everything, for programs."""
-    table = {
-        "facts": asdict(facts),
-        "environments": [asdict(need) | {"spec": need.spec.model_dump(mode="json")} for need in needs],
-        "findings": [asdict(finding) for finding in findings],
-    }
-    return json.dumps(table, indent=1)
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -37,18 +37,16 @@ def issue(
 
     top = root()
     filed = file(top, case, reports or top / "reports", environment, evidence)
-    # The report itself goes to stdout, so that it can be piped on; what is said about it does not.
-    say = _to_stdout if output else _to_stderr
-    for note in filed.notes:
-        say(note)
+    # The report itself goes to stdout, so that it can be piped on; then what is said about it does not.
+    say = partial(print, file=sys.stdout if output else sys.stderr)
     report = filed.issue
-    for cut in report.cut:
-        say(f"cut to fit: {cut}")
-    _removed(say, "taken out", report.removed)
+    for line in (*filed.notes, *(f"cut to fit: {cut}" for cut in report.cut), *_removed("taken out", report.removed)):
+        say(line)
     if gist:
         paths, counts = attach(filed, gist, top)
         say(f"to attach: {', '.join(shown(path) for path in paths)}")
-        _removed(say, "taken out of them", counts)
+        for line in _removed("taken out of them", counts):
+            say(line)
     say(f"title: {report.title}")
     say(f"for https://github.com/{report.project}/issues/new, {len(report.body):,} of {LIMIT:,} characters")
     if output is None:
@@ -58,15 +56,6 @@ def issue(
     say(f"wrote {shown(output)}")
 
 
-def _to_stdout(text: str) -> None:
-    print(text)
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _removed(say: Callable[[str], None], what: str, counts: Counter[str]) -> None:
-    told = ", ".join(f"{kind} ({count})" for kind, count in sorted(counts.items()) if count)
-    if told:
-        say(f"{what}: {told}")
+def _removed(what: str, counts: Counter[str]) -> list[str]:
+    kinds = [f"{kind} ({count})" for kind, count in sorted(counts.items())]
+    return [f"{what}: {', '.join(kinds)}"] if kinds else []

@@ -26,24 +26,23 @@ _GITHUB = re.compile(
 
 @dataclass(frozen=True)
 class Filed:
-    """The report, the evidence it rests on with its file, and lines on what was chosen and what to know."""
+    """The report and the evidence it rests on."""
 
     issue: Issue
     case: Case
     run: Evidence
-    path: Path
-    notes: Sequence[str]
+    notes: Sequence[str]  # what was chosen, and what to know before filing it
 
 
 def file(root: Path, case: str, reports: Path, environment: str | None = None, evidence: Path | None = None) -> Filed:
     """Make the report from evidence that is there.
 
-    Raises UsageError where there is none, with the command that makes it, and CasebookError where it can't be read.
+    Raises UsageError if there is none, with the command that makes it, and CasebookError if it can't be read.
     """
     found = find(root, case, known_images(root))
     if environment:
         found.environment(environment)
-    path, run, notes = _named(found, evidence) if evidence else _chosen(found, reports, environment)
+    run, notes = _named(found, evidence) if evidence else _chosen(found, reports, environment)
     seen = {name: sightings[-1] for name, sightings in known(reports, found.id).history.items() if sightings}
     source = Source(
         run=run,
@@ -55,8 +54,27 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
         private=private(root),
     )
     if source.stale:
-        notes = [*notes, f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}"]
-    return Filed(compose(source), found, run, path, [*_reasons_not_to(run, seen), *notes])
+        notes.append(f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}")
+    return Filed(compose(source), found, run, [*_reasons_not_to(run, seen), *notes])
+
+
+def _named(case: Case, path: Path) -> tuple[Evidence, list[str]]:
+    run = load(path)
+    if run.case.id != case.id:
+        raise UsageError(f"--evidence {path}: that is a run of {run.case.id}, not of {case.id}")
+    return run, [f"from {path}: {_summary(run)}"]
+
+
+def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Evidence, list[str]]:
+    runs = [(path.name, load(path)) for path in evidence_files(reports, case.id)]
+    candidates = [(name, run) for name, run in runs if environment in {None, run.environment.name}]
+    chosen = best([run for _, run in candidates])
+    if chosen is None:
+        asked = f" -- --environment {environment}" if environment else ""
+        where = f" in environment {environment}" if environment else ""
+        raise UsageError(f"there is no evidence of {case.id}{where}; make it: nox -s case-{case.id}{asked}")
+    notes = [f"from {name}: {_summary(run)}" for name, run in candidates if run is chosen]
+    return chosen, notes + [f"  passed over: {_summary(run)}" for _, run in candidates if run is not chosen]
 
 
 def _reasons_not_to(run: Evidence, seen: Mapping[str, Sighting]) -> Iterator[str]:
@@ -66,27 +84,6 @@ def _reasons_not_to(run: Evidence, seen: Mapping[str, Sighting]) -> Iterator[str
         yield f"upstream has fixed this{where}: why file it? See {upstream.issue or f'github.com/{upstream.project}'}"
     if gone := [each.packages or name for name, each in seen.items() if each.state is State.FIXED]:
         yield f"the newest releases have it no more ({', '.join(gone)}): why file it?"
-
-
-def _named(case: Case, path: Path) -> tuple[Path, Evidence, list[str]]:
-    run = load(path)
-    if run.case.id != case.id:
-        raise UsageError(f"--evidence {path}: that is a run of {run.case.id}, not of {case.id}")
-    return path, run, [f"from {path}: {_summary(run)}"]
-
-
-def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Path, Evidence, list[str]]:
-    found = [(path, load(path)) for path in evidence_files(reports, case.id)]
-    candidates = [run for _, run in found if environment in {None, run.environment.name}]
-    run = best(candidates)
-    if run is None:
-        asked = f" -- --environment {environment}" if environment else ""
-        where = f" in environment {environment}" if environment else ""
-        raise UsageError(f"there is no evidence of {case.id}{where}; make it: nox -s case-{case.id}{asked}")
-    path = next(path for path, each in found if each is run)
-    notes = [f"from {path.name}: {_summary(run)}"]
-    notes += [f"  passed over: {_summary(other)}" for other in candidates if other is not run]
-    return path, run, notes
 
 
 def _summary(run: Evidence) -> str:
@@ -117,36 +114,32 @@ def private(root: Path) -> Private:
 def gist(filed: Filed, directory: Path, root: Path) -> tuple[list[Path], Counter[str]]:
     """Write a folder to attach: both scripts, the locks of the environment, the report, and the evidence.
 
-    A gist knows no folders, so there are none. Everything in it is redacted. Raises UsageError where the directory
-    has something in it.
+    A gist knows no folders, so there are none. Everything in it is redacted; what was removed is counted. Raises
+    UsageError if the directory is not empty.
     """
     if directory.is_file() or (directory.is_dir() and any(directory.iterdir())):
         raise UsageError(f"--gist {directory}: it is there already, and not an empty folder; name a new one")
-    texts, counts = _attached(filed, private(root))
-    written = []
+    counts = Counter[str]()
+    texts = _attached(filed, private(root), counts)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            path = directory / name
-            path.write_text(text, encoding="utf-8")
-            written.append(path)
+            (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise CasebookError(f"--gist {directory}: can't be written: {error.strerror}") from None
-    return written, counts
+    return [directory / name for name in texts], counts
 
 
-def _attached(filed: Filed, known: Private) -> tuple[dict[str, str], Counter[str]]:
-    case, counts = filed.case, Counter[str]()
-    texts = {f"{variant}.py": case.script(variant).read_text(encoding="utf-8") for variant in Variant}
-    for variant in Variant:
-        lock = case.lock_path(filed.run.environment.name, variant)
-        if lock.is_file():
-            texts[f"lock.{lock.name}"] = lock.read_text(encoding="utf-8")
-    texts = {name: redacted(text, known, counts) for name, text in texts.items()}
+def _attached(filed: Filed, known: Private, counts: Counter[str]) -> dict[str, str]:
+    """Return what to attach, redacted, by file name."""
+    files = {f"{variant}.py": filed.case.script(variant) for variant in Variant}
+    locks = [filed.case.lock_path(filed.run.environment.name, variant) for variant in Variant]
+    files |= {f"lock.{lock.name}": lock for lock in locks if lock.is_file()}
+    texts = {name: redacted(path.read_text(encoding="utf-8"), known, counts) for name, path in files.items()}
     texts["report.md"] = f"# {filed.issue.title}\n\n{filed.issue.body}"
-    plain = json.loads(filed.run.model_dump_json())
+    plain = filed.run.model_dump(mode="json")
     data = redacted(plain, known, counts)
     if plain["environment"]["attestation"]:  # a version of four numbers looks like an address
         data["environment"]["attestation"]["packages"] = plain["environment"]["attestation"]["packages"]
     texts["evidence.json"] = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-    return texts, counts
+    return texts

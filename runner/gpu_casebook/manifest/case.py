@@ -59,7 +59,7 @@ class Case:
             return self.manifest.environments[name]
         except KeyError:
             there = self.manifest.environments
-            raise UsageError(f"case {self.id} has no environment {name!r}{_nearest(name, there)}") from None
+            raise UsageError(f"case {self.id} has no environment {name!r}{nearest(name, there)}") from None
 
     def expectation(self, environment: str, variant: Variant) -> Expectation:
         """Return the variant's expectation with the environment's overrides."""
@@ -121,7 +121,7 @@ def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
     """Return the path of a case's manifest. Raises UsageError with the nearest names if there is no such case."""
     path = root / "cases" / id / MANIFEST
     if path.parent.parent != root / "cases" or id == ".." or not path.is_file():
-        raise UsageError(f"no case {id!r}{_nearest(id, discover(root))}")
+        raise UsageError(f"no case {id!r}{nearest(id, discover(root))}")
     return path
 
 
@@ -161,7 +161,8 @@ def dotted(location: Location) -> str:
     return text.removeprefix(".")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a tail for a message: "; did you mean torch?", or what there is."""
     names = sorted(known)
     near = get_close_matches(name, names, n=2)
     if near:
@@ -228,7 +229,7 @@ def _wording(error: ErrorDetails, location: Location, spot: Spot | None) -> str:
         case "missing":
             return "key is missing"
         case "extra_forbidden":
-            return f"unknown key{_nearest(str(location[-1]), _keys(location[:-1]))}"
+            return f"unknown key{nearest(str(location[-1]), _keys(location[:-1]))}"
         case "value_error":
             return str(context["error"])
         case "enum" | "literal_error":

@@ -1,9 +1,9 @@
 """What a bisection found, and its JSON: reports/bisect/<case>.<package>.json. Pure data.
 
-Whoever wants the versions known good and bad reads `Bisection.known_good` and `known_bad`.
+A search fills its record in, trial by trial, so records and steps can be changed, unlike other documents.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -49,13 +49,8 @@ class Question(Document):
         """Whether the first fixed release is looked for, not the first bad one."""
         return Version(self.bad) < Version(self.good)
 
-    @property
-    def of_wording(self) -> bool:
-        """Whether good versions may have the failure too, in other words than those looked for."""
-        return self.expect_message is not None or self.good_message is not None
 
-
-class Step(Document):
+class Step(Document, frozen=False):
     """One version that was tried."""
 
     version: str
@@ -73,7 +68,7 @@ class Step(Document):
         return self.shown + self.quiet + self.other
 
 
-class Bisection(Document):
+class Bisection(Document, frozen=False):
     """A search through releases, finished or under way.
 
     `versions` are those that could be tried, the oldest first and both ends among them; `passed_over` says of the
@@ -105,21 +100,13 @@ class Bisection(Document):
         return {step.version: step.call for step in self.steps if step.call}
 
     @property
-    def known_good(self) -> list[str]:
-        """Versions tried and found good, the oldest first."""
-        return self._called(Call.GOOD)
+    def line(self) -> list[str]:
+        """The versions from the good end to the bad end."""
+        return self.versions[::-1] if self.question.seeks_fix else self.versions
 
-    @property
-    def known_bad(self) -> list[str]:
-        """Versions tried and found bad, the oldest first."""
-        return self._called(Call.BAD)
-
-    @property
-    def skipped(self) -> list[str]:
-        return self._called(Call.SKIP)
-
-    def _called(self, wanted: Call) -> list[str]:
-        return in_order(version for version, call in self.calls.items() if call is wanted)
+    def called(self, call: Call) -> list[str]:
+        """Return the versions that were tried and called so, the oldest first."""
+        return sorted((version for version, each in self.calls.items() if each is call), key=Version)
 
     @property
     def answer(self) -> str | None:
@@ -130,26 +117,23 @@ class Bisection(Document):
         return f"{what}: {self.first[0]}" if len(self.first) == 1 else f"{what} is one of: {', '.join(self.first)}"
 
 
-def in_order(versions: Iterable[str]) -> list[str]:
-    return sorted(versions, key=Version)
-
-
 def record_path(reports: Path, case: str, package: str) -> Path:
-    """Where the finished bisection of a case over a package lies; its page is beside it, with .md."""
+    """Return where the finished bisection of a case over a package lies; its page is beside it, with .md."""
     return reports / "bisect" / f"{slug(case)}.{slug(package)}.json"
 
 
-def unfinished_path(reports: Path, case: str, package: str) -> Path:
-    """Where one under way lies."""
-    return record_path(reports, case, package).with_suffix(".unfinished.json")
-
-
-def bisections(reports: Path, case: str) -> Sequence[Bisection]:
-    """All finished ones of a case that are about the failure and not about its wording. Raises CasebookError."""
-    return [each for each in finished(reports, slug(case)).values() if not each.question.of_wording]
+def unfinished_path(record: Path) -> Path:
+    """Return where a bisection lies until it is finished."""
+    return record.with_suffix(".unfinished.json")
 
 
 def finished(reports: Path, case: str = "*") -> dict[Path, Bisection]:
-    """All finished ones, with where they lie. Raises CasebookError."""
+    """Return all finished ones, with where they lie. Raises CasebookError."""
     paths = sorted((reports / "bisect").glob(f"{case}.*.json"))
     return {path: Bisection.read(path) for path in paths if not path.name.endswith(".unfinished.json")}
+
+
+def bisections(reports: Path, case: str) -> Sequence[Bisection]:
+    """Return all finished ones of a case that are about the failure and not about its wording. Raises CasebookError."""
+    every = [(each, each.question) for each in finished(reports, slug(case)).values()]
+    return [each for each, asked in every if asked.expect_message is None and asked.good_message is None]

@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
-from filelock import FileLock, Timeout
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from platformdirs import user_cache_path
 
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.guard import Guard, guarded
-from gpu_casebook.errors import BuildError, UsageError
+from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.evidence import Variant
-from gpu_casebook.manifest.case import Case
+from gpu_casebook.files import sole
+from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock, unreachable
 from gpu_casebook.redact import redact
@@ -27,7 +28,7 @@ from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.pipeline import tries
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
-from gpu_casebook.trial import Note, Recipe, TrialRequest
+from gpu_casebook.trial import Note, Recipe
 
 WORDS = 500
 """Characters of what uv said that are kept."""
@@ -45,11 +46,11 @@ class Unusable(Exception):  # noqa: N818 it is no error: a search passes over su
 
 @dataclass(frozen=True)
 class TriedEnvironment:
-    """An environment that is ready. `versions` has what was locked, by canonical name."""
+    """An environment that is ready."""
 
-    lock: str
-    versions: Mapping[str, str]
-    run_trial: Callable[[], Reading]
+    lock: str  # its sha256
+    versions: Mapping[str, str]  # what was locked, by canonical name
+    run_trial: Callable[[], Reading]  # raises MachineError where the machine spoils the trial each time
 
 
 class Environments(Protocol):
@@ -59,23 +60,20 @@ class Environments(Protocol):
         """An environment with these packages replaced. Raises Unusable."""
 
 
-def names(requirements: Sequence[str]) -> list[str]:
-    """The packages that are named, in canonical form."""
-    return [canonicalize_name(Requirement(each).name) for each in requirements]
+def pins(requirements: Sequence[str]) -> dict[str, str]:
+    """Return the pinned versions by canonical name. Raises ValueError for a requirement that is not pinned."""
+    parsed = [Requirement(pin(each)) for each in requirements]
+    return {each.name: next(iter(each.specifier)).version for each in parsed}
 
 
 def changed(requirements: Sequence[str], changes: Changes) -> list[str]:
-    """The requirements with some packages at other versions, or at none in particular."""
-    return [_changed(Requirement(each), each, changes) for each in requirements]
-
-
-def _changed(parsed: Requirement, text: str, changes: Changes) -> str:
-    name = canonicalize_name(parsed.name)
-    if name not in changes:
-        return text
-    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
-    version = changes[name]
-    return f"{name}{extras}=={version}" if version else f"{name}{extras}"
+    """Return the requirements with some packages at other versions, or at none in particular."""
+    parsed = [Requirement(each) for each in requirements]
+    for each in parsed:
+        if (name := canonicalize_name(each.name)) in changes:
+            version = changes[name]
+            each.specifier = SpecifierSet(f"=={version}" if version else "")
+    return [str(each) for each in parsed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,53 +85,49 @@ class EngineEnvironments:
     guard: Guard
     signature: Signature
 
-    @property
-    def engine(self) -> Engine:
-        return self.guard.engine
-
     @contextmanager
     def at(self, changes: Changes, note: Note) -> Iterator[TriedEnvironment]:
         """Raises Unusable, or BuildError where the package index can't be reached."""
-        lock = self._lock(changes, note)
-        prepared = self._prepared(Recipe(image=self.plan.spec.image, lock=lock, python=self.plan.spec.python), note)
-        request = self.plan.request(self.variant, self.plan.case.payload())
+        plan, engine = self.plan, self.guard.engine
+        with _usable():
+            lock = self._lock(changes, note)
+            prepared = engine.prepare(Recipe(image=plan.spec.image, lock=lock, python=plan.spec.python), note)
+        request = plan.request(self.variant, plan.case.payload())
+
+        def run_trial() -> Reading:
+            readings = tries(lambda: self.signature.read(self.guard.run(prepared, request)), _is_spoiled)
+            if _is_spoiled(readings[-1]):
+                why = f"the machine spoiled all {len(readings)} tries of a trial: {readings[-1].summary}"
+                raise MachineError(f"{why}; fix that and run the command again (bisect: with --resume)")
+            return readings[-1]
+
         try:
             key = hashlib.sha256(lock.encode()).hexdigest()
-            with self._gpus(note):
-                yield TriedEnvironment(key, _versions(lock), lambda: self._run_trial(prepared, request))
+            # GPUs are held while trials run, and not while something is being installed.
+            held = plan.gpus and engine.local
+            with hardware.lock_gpus(plan.gpus, note, shared=plan.spec.share_gpu) if held else nullcontext():
+                yield TriedEnvironment(key, _versions(lock), run_trial)
         finally:
-            self.engine.forget(prepared)
-
-    def _gpus(self, note: Note) -> AbstractContextManager[None]:
-        """Held while trials run, and not while something is being installed."""
-        plan = self.plan
-        if plan.gpus and self.engine.local:
-            return hardware.lock_gpus(plan.gpus, note, shared=plan.spec.share_gpu)
-        return nullcontext()
+            engine.forget(prepared)
 
     def resolved(self, changes: Changes, note: Note) -> Mapping[str, str]:
-        """The versions that these changes come to, with nothing installed. Raises as `at`."""
-        return _versions(self._lock(changes, note))
+        """Return the versions that these changes come to, with nothing installed. Raises as `at`."""
+        with _usable():
+            return _versions(self._lock(changes, note))
 
     def _lock(self, changes: Changes, note: Note) -> str:
         note("resolving")
-        case, spec = self.plan.case, self.plan.spec
-        requirements = changed(case.requirements(self.plan.environment, self.variant), changes)
-        path = case.lock_path(self.plan.environment, self.variant)
+        case, environment = self.plan.case, self.plan.environment
+        requirements = changed(case.requirements(environment, self.variant), changes)
+        path = case.lock_path(environment, self.variant)
         kept = path.is_file() and None not in changes.values()  # a lock's pins would hold back what is to be newest
         previous = path.read_text(encoding="utf-8") if kept else ""
-        with _usable():
-            return scratch_lock(requirements, spec.python, previous, anywhere=self.engine.uses_host_python)
+        anywhere = self.guard.engine.uses_host_python
+        return scratch_lock(requirements, self.plan.spec.python, previous, anywhere=anywhere)
 
-    def _prepared(self, recipe: Recipe, note: Note) -> Prepared:
-        with _usable():
-            return self.engine.prepare(recipe, note)
 
-    def _run_trial(self, prepared: Prepared, request: TrialRequest) -> Reading:
-        def once() -> Reading:
-            return self.signature.read(self.guard.run(prepared, request))
-
-        return tries(once, lambda reading: reading.sign is Sign.SPOILED)[-1]
+def _is_spoiled(reading: Reading) -> bool:
+    return reading.sign is Sign.SPOILED
 
 
 def _versions(lock: str) -> Mapping[str, str]:
@@ -152,9 +146,9 @@ def _usable() -> Iterator[None]:
 
 
 def presentable(words: str) -> str:
-    """What uv or a build said, on one line for a record: without addresses, the log's place, or a person's name."""
-    told = _LOG.sub("", words)
-    return one_line(redact(_ADDRESS.sub(lambda address: address[1] or "an address", told)).text, WORDS)
+    """Return what uv or a build said, on one line for a record: no addresses, log's place, or person's name."""
+    said = _LOG.sub("", words)
+    return one_line(redact(_ADDRESS.sub(lambda address: address[1] or "an address", said)).text, WORDS)
 
 
 @contextmanager
@@ -162,8 +156,9 @@ def environments(
     plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console
 ) -> Iterator[EngineEnvironments]:
     """Environments on this engine. Raises UsageError while another process tries versions of the same case."""
+    busy = f"another process tries versions of {plan.case.id} just now; wait for it, or end it"
     with (
-        _alone(plan.case),
+        sole(_locks() / f"{plan.case.id}.lock", _refuse, busy),
         engine.throwaway() as apart,
         guarded(apart, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard,
     ):
@@ -174,11 +169,5 @@ def _locks() -> Path:
     return user_cache_path("casebook") / "steps"
 
 
-@contextmanager
-def _alone(case: Case) -> Iterator[None]:
-    _locks().mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(_locks() / f"{case.id}.lock", timeout=0):
-            yield
-    except Timeout:
-        raise UsageError(f"another process tries versions of {case.id} just now; wait for it, or end it") from None
+def _refuse(why: str) -> NoReturn:
+    raise UsageError(why)

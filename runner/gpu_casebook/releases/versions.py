@@ -4,16 +4,14 @@ Reading a listing is pure; `released` asks the index that uv uses here, in JSON 
 in HTML (PEP 503).
 """
 
-import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from html.parser import HTMLParser
-from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -26,6 +24,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, Field, ValidationError
 
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.packages.lock import PLATFORM, WHEEL_PLATFORMS
@@ -39,12 +38,30 @@ LIMIT = 64 * 2**20
 """Bytes of one listing. The longest ones known are a few megabytes."""
 
 
-class File(NamedTuple):
-    """One file of a listing. `yanked` is the reason, "" where none is given, None where it is not yanked."""
+class File(BaseModel, populate_by_name=True):
+    """One file of a listing, as PEP 691 has it."""
 
-    name: str
-    requires_python: str | None = None
-    yanked: str | None = None
+    filename: str
+    requires_python: str | None = Field(None, alias="requires-python")
+    yanked: bool | str = False  # or the reason
+
+    def allows(self, python: str) -> bool:
+        """Return whether any patch of that minor version will do: a runner has some late one."""
+        try:
+            allowed = SpecifierSet(self.requires_python or "")
+        except InvalidSpecifier:
+            return True
+        return any(allowed.contains(f"{python}.{patch}") for patch in (0, 30))
+
+    def fits(self, python: str) -> bool:
+        """Return whether it can be installed on the platform that locks are made for."""
+        if not self.filename.endswith(".whl"):
+            return self.filename.endswith((".tar.gz", ".zip"))
+        return not _tags(python).isdisjoint(parse_wheel_filename(self.filename)[3])
+
+
+class _Listing(BaseModel):
+    files: list[File]
 
 
 @dataclass(frozen=True)
@@ -52,27 +69,28 @@ class Release:
     """One version, with its files."""
 
     version: Version
-    files: tuple[File, ...]
+    files: list[File]
 
     @property
     def yanked(self) -> str | None:
         """Why it was withdrawn; None if any of its files is still offered."""
         reasons = [file.yanked for file in self.files]
-        return None if None in reasons else next(filter(None, reasons), "no reason is given")
+        if not all(reasons):
+            return None
+        return next((reason for reason in reasons if isinstance(reason, str)), "no reason is given")
 
     def unfit(self, python: str) -> str | None:
-        """Why this platform and Python (such as "3.11") can't have it, in a few words."""
-        wanted = [file for file in self.files if _allows(file.requires_python, python)]
+        """Return why this platform and Python (such as "3.11") can't have it, in a few words, or None."""
+        wanted = [file for file in self.files if file.allows(python)]
         if not wanted:
-            needs = sorted({file.requires_python or "" for file in self.files})
-            return f"it needs Python {' or '.join(needs)}"
-        if any(_fits(file.name, python) for file in wanted):
+            return f"it needs Python {' or '.join(sorted({file.requires_python or '' for file in self.files}))}"
+        if any(file.fits(python) for file in wanted):
             return None
         return f"it has no wheel for Python {python} on {PLATFORM}, and no source"
 
     def barred(self, python: str, *, pre: bool) -> str | None:
-        """Why a search leaves it out."""
-        if self.yanked is not None:
+        """Return why a search leaves it out, or None. Pre-releases are tried where `pre` is set."""
+        if self.yanked:
             return f"yanked: {self.yanked}"
         if self.version.is_prerelease and not pre:
             return "a pre-release"
@@ -84,60 +102,34 @@ class Releases:
     """Every release of a package, the oldest first."""
 
     package: str
-    all: tuple[Release, ...]
-
-    @cached_property
-    def _by_version(self) -> Mapping[Version, Release]:
-        return {release.version: release for release in self.all}
+    all: list[Release]
 
     def find(self, text: str) -> Release:
-        """Raises UsageError for what is no version, does not exist, or was yanked."""
+        """Return the release. Raises UsageError for what is no version, does not exist, or was yanked."""
         try:
             version = Version(text)
         except InvalidVersion:
             raise UsageError(f"{self.package} {text}: that is no version; write one such as 2.1.0") from None
-        release = self._by_version.get(version)
+        release = next((release for release in self.all if release.version == version), None)
         if release is None:
             raise UsageError(f"{self.package} {text}: there is no such release{self._nearest(version)}")
-        if release.yanked is not None:
+        if release.yanked:
             raise UsageError(f"{self.package} {text} was yanked: {release.yanked}{self._nearest(version)}")
         return release
 
     def _nearest(self, version: Version) -> str:
-        there = [release.version for release in self.all if release.yanked is None and release.version != version]
+        there = [release.version for release in self.all if not release.yanked and release.version != version]
         stable = [each for each in there if not each.is_prerelease] or there
         near = [*[each for each in stable if each < version][-2:], *[each for each in stable if each > version][:2]]
         return f"; the nearest are {', '.join(map(str, near))}" if near else ""
 
-    def between(self, low: Release, high: Release) -> list[Release]:
-        """The releases after `low` and before `high`."""
-        return [release for release in self.all if low.version < release.version < high.version]
-
     def newest(self, python: str) -> Release | None:
-        """The newest that can be had here and is no pre-release."""
+        """Return the newest that can be had here and is no pre-release."""
         return next((release for release in reversed(self.all) if not release.barred(python, pre=False)), None)
-
-
-def _allows(requires_python: str | None, python: str) -> bool:
-    """Any patch of that minor version will do: a runner has some late one."""
-    if not requires_python:
-        return True
-    try:
-        allowed = SpecifierSet(requires_python)
-    except InvalidSpecifier:
-        return True
-    return any(allowed.contains(f"{python}.{patch}") for patch in (0, 30))
-
-
-def _fits(name: str, python: str) -> bool:
-    if not name.endswith(".whl"):
-        return name.endswith((".tar.gz", ".zip"))
-    return not _tags(python).isdisjoint(parse_wheel_filename(name)[3])
 
 
 @lru_cache(maxsize=8)
 def _tags(python: str) -> frozenset[Tag]:
-    """What may be installed on the platform that locks are made for."""
     major, minor = map(int, python.split("."))
     tags = [*cpython_tags((major, minor), platforms=WHEEL_PLATFORMS)]
     return frozenset([*tags, *compatible_tags((major, minor), f"cp{major}{minor}", WHEEL_PLATFORMS)])
@@ -147,24 +139,18 @@ def _tags(python: str) -> frozenset[Tag]:
 
 
 def parse(package: str, content_type: str, body: bytes) -> Releases:
-    """Raises ValueError for what is no listing. Files whose names say no version are left out."""
-    json_told = content_type.partition(";")[0].strip().endswith("json")
-    files = _from_json(body) if json_told else _from_html(body.decode("utf-8", "replace"))
-    found: dict[Version, list[File]] = {}
+    """Read a listing, without the files whose names say no version. Raises ValidationError for JSON of another kind."""
+    if content_type.partition(";")[0].strip().endswith("json"):
+        files = _Listing.model_validate_json(body).files
+    else:
+        links = _Links()
+        links.feed(body.decode("utf-8", "replace"))
+        files = links.files
+    found = defaultdict[Version, list[File]](list)
     for file in files:
-        if version := _version(package, file.name):
-            found.setdefault(version, []).append(file)
-    return Releases(package, tuple(Release(version, tuple(found[version])) for version in sorted(found)))
-
-
-def _from_json(body: bytes) -> Iterator[File]:
-    data = json.loads(body)
-    if not isinstance(data, dict) or not isinstance(data.get("files"), list):
-        raise ValueError("it has no list of files")  # noqa: TRY004
-    for file in data["files"]:
-        yanked = file.get("yanked", False)
-        reason = yanked if isinstance(yanked, str) else ""
-        yield File(str(file.get("filename")), file.get("requires-python") or None, reason if yanked else None)
+        if version := _version(package, file.filename):
+            found[version].append(file)
+    return Releases(package, [Release(version, found[version]) for version in sorted(found)])
 
 
 class _Links(HTMLParser):
@@ -176,14 +162,8 @@ class _Links(HTMLParser):
         given = dict(attrs)
         if tag == "a" and (href := given.get("href")):
             name = unquote(urlsplit(href).path.rpartition("/")[2])
-            yanked = (given["data-yanked"] or "") if "data-yanked" in given else None
-            self.files.append(File(name, given.get("data-requires-python"), yanked))
-
-
-def _from_html(text: str) -> Sequence[File]:
-    links = _Links()
-    links.feed(text)
-    return links.files
+            yanked = "data-yanked" in given and (given["data-yanked"] or True)
+            self.files.append(File(filename=name, requires_python=given.get("data-requires-python"), yanked=yanked))
 
 
 def _version(package: str, name: str) -> Version | None:
@@ -198,62 +178,44 @@ def _version(package: str, name: str) -> Version | None:
 
 
 def released(package: str) -> Releases:
-    """Every release of the package.
+    """Return every release of the package.
 
     Raises BuildError where the index can't be reached or gives no listing, and UsageError where it has no such package.
     """
-    address = f"{_index().rstrip('/')}/{canonicalize_name(package)}/"
-    content_type, body = _get(address, package)
+    environ = index_settings(os.environ)
+    content_type, body = _get(f"{_index(environ).rstrip('/')}/{canonicalize_name(package)}/", package, environ)
     try:
         found = parse(package, content_type, body)
-    except ValueError as error:
-        raise BuildError(f"the package index gives no listing of {package} that can be read: {error}") from None
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
+        raise BuildError(f"the package index gives no listing of {package} that can be read: {why}") from None
     if not found.all:
         raise UsageError(f"the package index has no release of {package}")
     return found
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A tail for a message: "; did you mean torch?", or what there is."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=2)
-    return f"; did you mean {' or '.join(near)}?" if near else f" (there are: {', '.join(names) or 'none'})"
-
-
-def _index() -> str:
-    """Where uv takes packages from here: as its settings or pip's say, else its own default, as it tells itself."""
-    told = index_settings(os.environ)
-    configured = told.get("UV_DEFAULT_INDEX") or told.get("UV_INDEX_URL")
-    if configured:
-        return re.sub(r"^[\w.-]+=(?=\w+://)", "", configured)
-    index = default_index(told)
+def _index(environ: Mapping[str, str]) -> str:
+    """Return where uv takes packages from here: what its settings or pip's say, or else what it says itself."""
+    index = environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL") or default_index(environ)
     if index is None:
         raise BuildError("uv does not say which package index it uses; name one in UV_DEFAULT_INDEX")
-    return index
+    return re.sub(r"^[\w.-]+=(?=\w+://)", "", index)  # an index may have a name: ours=https://...
 
 
-def _get(address: str, package: str) -> tuple[str, bytes]:
+def _get(address: str, package: str, environ: Mapping[str, str]) -> tuple[str, bytes]:
+    """Return the content type and the body of the answer, whose certificate is checked as uv does it."""
     from urllib.error import HTTPError  # noqa: PLC0415 it brings TLS along, which few commands need
     from urllib.request import Request, urlopen  # noqa: PLC0415
 
+    bundle = environ.get("SSL_CERT_FILE", "")
+    trusted = ssl.create_default_context(cafile=bundle if os.path.isfile(bundle) else None)  # noqa: PTH113
     request = Request(address, headers={"Accept": ACCEPT})  # noqa: S310 - the index that the user configured
     try:
-        with urlopen(request, timeout=WAIT_S, context=_trust()) as answer:  # noqa: S310
+        with urlopen(request, timeout=WAIT_S, context=trusted) as answer:  # noqa: S310
             return answer.headers.get("Content-Type", ""), answer.read(LIMIT)
     except HTTPError as error:
         if error.code in {404, 410}:
             raise UsageError(f"the package index has no package {package}") from None
         raise BuildError(f"the package index refuses the listing of {package}: {error.code} {error.reason}") from None
     except OSError as error:
-        why = getattr(error, "reason", None) or error
-        raise BuildError(f"the package index can't be reached: {why}") from None
-
-
-def _trust() -> ssl.SSLContext:
-    """The certificates that uv is told of, where the host has some of its own."""
-    bundle = index_settings(os.environ).get("SSL_CERT_FILE")
-    return ssl.create_default_context(cafile=bundle if bundle and os.path.isfile(bundle) else None)  # noqa: PTH113
-
-
-Listing = Callable[[str], Releases]
-"""`released`, or what a test has in its place."""
+        raise BuildError(f"the package index can't be reached: {getattr(error, 'reason', error)}") from None

@@ -1,7 +1,5 @@
 """reports/bisect/<case>.<package>.md: what was asked, the answer, how sure it is, every step. Record in, text out."""
 
-from packaging.version import Version
-
 from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import interval
@@ -24,8 +22,6 @@ def sureness(found: Bisection) -> list[str]:
         f"{measured}, so a release was called good after {needed} trials without the failure.",
         f"{quiet} over the whole search (at the lower end of that interval; wanted: {asked.alpha:g} at most).",
     ]
-    between = [step for step in found.steps if step.call is Call.SKIP and step.version in found.first]
-    if between:
-        skipped = ", ".join(sorted((step.version for step in between), key=Version))
+    if skipped := ", ".join(version for version in found.called(Call.SKIP) if version in found.first):
         sentences.append(f"It stays open between {len(found.first)} releases, because these could not tell: {skipped}.")
     return sentences

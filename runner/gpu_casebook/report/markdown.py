@@ -8,13 +8,14 @@ string through `prose`, so that forgetting to escape is not possible.
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from gpu_casebook.report.words import gpu, interval, packages, page_name, share
 from gpu_casebook.text import one_line, plain
-from gpu_casebook.words import date, instant, seconds, size, spread
+from gpu_casebook.words import date, instant, plural, seconds, size, spread
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 LINE_LIMIT = 400
 
@@ -93,9 +94,11 @@ def link(text: str, url: str) -> Markdown:
     return Markdown(f"[{prose(text)}]({url.replace('|', '%7C')})")
 
 
-def page_link(case: str) -> Markdown:
-    """A link from the index to the page of a case."""
-    return Markdown(f"[{prose(case)}]({page_name(case)})")
+def local_link(text: str, path: str | None, top: str = "") -> Markdown:
+    """A link to a file below `top`, the way there from the page; only the text where the path may lead elsewhere."""
+    if path is None or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", path):
+        return prose(text)
+    return Markdown(f"[{prose(text)}]({top}{path})")
 
 
 def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> str:
@@ -104,7 +107,9 @@ def render_template(template: str, *, package: str = "gpu_casebook.report", **va
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment(package: str) -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 slow to import: not before a page
+
     environment = Environment(
         loader=PackageLoader(package),
         autoescape=False,  # noqa: S701  these are Markdown pages; `finalize` escapes for them
@@ -114,21 +119,7 @@ def _environment(package: str) -> Environment:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    filters = [
-        seconds,
-        size,
-        share,
-        interval,
-        spread,
-        date,
-        instant,
-        packages,
-        gpu,
-        code,
-        codes,
-        fence,
-        listed,
-        page_link,
-    ]
-    environment.filters |= {each.__name__: each for each in filters}
+    of_values = (seconds, size, share, interval, spread, date, instant, packages, gpu, plural, page_name)
+    of_text = (code, codes, fence, listed, local_link, prose)
+    environment.filters |= {each.__name__: each for each in (*of_values, *of_text)}
     return environment

@@ -15,7 +15,7 @@ from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_w
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import newest_hardware_first, page_name
-from gpu_casebook.words import utc
+from gpu_casebook.words import counted, utc
 
 INDEX = "README.md"
 CHANGES_SHOWN = 20
@@ -59,7 +59,7 @@ def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
         "index.md.j2",
         runs=ordered,
         cases=len(ids),
-        tally=", ".join(f"{count[verdict]} {verdict}" for verdict in Verdict if count[verdict]),
+        tally=counted({verdict: count[verdict] for verdict in Verdict}),
         changes=_changes(watched),
         fixed=_fixed(watched),
     )

@@ -49,8 +49,8 @@ def watch(
     with choose(engine, root(), out.say) as on:
         for case in chosen:
             for found in watch_case(case, options, on, out, place):
-                out.say(_summary(found))
-                changes += found.change is not None
+                out.say(f"{case.id}, {_summary(found)}")
+                changes += found.changed
     *_, index = render(place, [])
     out.say(f"{changes or 'no'} change{'s' * (changes != 1)}; index: {shown(index)}")
     if changes:
@@ -58,11 +58,10 @@ def watch(
 
 
 def _summary(watch: "EnvironmentWatch") -> str:
-    where = f"{watch.case}, environment {watch.environment}"
-    if watch.seen is None:
+    where, seen = f"environment {watch.environment}", watch.seen
+    if seen is None:
         return f"{where}: not run here, so unknown: {watch.unknown}"
-    seen = watch.seen
-    was = f" (was {watch.change.before.state})" if watch.change else ""
+    was = f" (was {watch.before.state})" if watch.before and watch.changed else ""
     first = f"; first fixed release: {' or '.join(seen.first_fixed)}" if seen.first_fixed else ""
     broken = "; the fix does not hold" if seen.fix is False else ""
     return f"{where}: {seen.state}{was} with {seen.packages or 'no version'}{first}{broken}: {seen.why}"

@@ -6,7 +6,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.releases.environments import Changes, names
+from gpu_casebook.releases.environments import Changes, pins
 
 PACKAGES = {
     "flash-attention": ("flash-attn",),
@@ -23,14 +23,14 @@ Newest = Callable[[str], str | None]
 
 def packages(case: Case, environment: str) -> list[str]:
     """All that either variant pins."""
-    return list(dict.fromkeys(name for variant in Variant for name in names(case.requirements(environment, variant))))
+    return list(pins([each for variant in Variant for each in case.requirements(environment, variant)]))
 
 
 def upstream_package(case: Case, environment: str) -> str | None:
     """The package that the case is about: its project's, or the one that its variants pin differently."""
     project = canonicalize_name(case.manifest.upstream.project.rpartition("/")[2])
     pinned = packages(case, environment)
-    own = names([*case.manifest.repro.requirements, *case.manifest.fixed.requirements])
+    own = pins([*case.manifest.repro.requirements, *case.manifest.fixed.requirements])
     candidates = [*PACKAGES.get(project, (project,)), *own]
     return next((name for name in candidates if name in pinned), None)
 

@@ -1,4 +1,3 @@
-import re
 import subprocess
 import sys
 from xml.etree import ElementTree as ET
@@ -7,7 +6,7 @@ import pytest
 
 from gpu_casebook.corpus.model import End, Run
 from gpu_casebook.corpus.report import plots
-from gpu_casebook.corpus.report.history import MOST_ROWS, History, Point, Series, history
+from gpu_casebook.corpus.report.plots import MOST_ROWS, kept
 from gpu_casebook.evidence import Rate, Variant, Verdict
 from tests.corpus.report.example import RWKV, TODAY, YESTERDAY, broke, finished, job, run
 
@@ -26,45 +25,40 @@ def nights(cases: int, count: int) -> list[Run]:
     ]
 
 
-def test_history_has_a_point_for_each_run_with_a_verdict() -> None:
-    rates = {Variant.REPRO: Rate(k=1, n=4, low=0, high=1)}
-    found = history(
-        [
-            run([finished(RWKV, Verdict.NOT_REPRODUCED)], night=1),
-            run([broke(RWKV)], night=2),
-            run([finished(RWKV, end=End.REUSED)], night=3),
-            run([finished(RWKV, rates=rates)], night=4),
-        ]
-    )
-    assert found.series == [
-        Series(
-            RWKV.name,
-            [
-                Point(0, confirmed=False, duration_s=44.6, repro=0.0, fixed=1.0),
-                Point(2, confirmed=True, duration_s=None, repro=1.0, fixed=1.0),
-                Point(3, confirmed=True, duration_s=44.6, repro=0.25, fixed=None),
-            ],
-        )
+def test_only_runs_with_a_verdict_have_a_place() -> None:
+    nights = [
+        run([finished(RWKV, Verdict.NOT_REPRODUCED)], night=1),
+        run([broke(RWKV)], night=2),
+        run([finished(RWKV, end=End.REUSED)], night=3),
     ]
+    assert {name: list(verdicts) for name, verdicts in kept(nights).jobs.items()} == {RWKV.name: [0, 2]}
 
 
-def test_history_is_of_the_cases_that_the_last_run_has() -> None:
-    assert "retired/current" not in [each.name for each in history([YESTERDAY, TODAY]).series]
-    assert history([]) == History([], [])
+def test_at_the_right_stands_what_it_came_to_last() -> None:
+    rates = {Variant.REPRO: Rate(k=1, n=4, low=0, high=1)}
+    nights = [run([finished(RWKV)], night=1), run([finished(RWKV, end=End.REUSED, rates=rates)], night=2)]
+    assert "25 / - %" in texts(plots.rates(nights))
+    assert "44.6 s" in texts(plots.durations(nights))  # what is reused took no time of its own
+
+
+def test_only_cases_that_the_last_run_has() -> None:
+    assert "retired/current" not in kept([YESTERDAY, TODAY]).jobs
+    assert kept([]) == ({}, 0)
 
 
 def test_where_there_are_too_many_cases_those_that_take_longest_stay() -> None:
-    found = history(nights(MOST_ROWS + 2, 1))
-    assert (len(found.series), found.left_out) == (MOST_ROWS, 2)
-    assert "case-000/current" not in [each.name for each in found.series]
-    assert "2 shorter ones are left out" in texts(plots.durations(found))
+    runs = nights(MOST_ROWS + 2, 1)
+    jobs, left_out = kept(runs)
+    assert (len(jobs), left_out) == (MOST_ROWS, 2)
+    assert "case-000/current" not in jobs
+    assert "2 shorter ones are left out" in texts(plots.durations(runs))
 
 
 @pytest.mark.parametrize("draw", DRAWN)
 @pytest.mark.parametrize(("cases", "count"), [(1, 1), (14, 30), (200, 2)])
 def test_every_case_has_its_name_inside_the_picture(draw: object, cases: int, count: int) -> None:
     assert callable(draw)
-    svg = draw(history(nights(cases, count)))
+    svg = draw(nights(cases, count))
     root = ET.fromstring(svg)
     width, height = (float(part) for part in root.attrib["viewBox"].split()[2:])
     shown = [element for element in root.iter(f"{SVG}text") if (element.text or "").startswith("case-")]
@@ -76,40 +70,36 @@ def test_every_case_has_its_name_inside_the_picture(draw: object, cases: int, co
 
 
 @pytest.mark.parametrize("draw", DRAWN)
-def test_same_history_same_bytes_without_a_date(draw: object) -> None:
+def test_same_runs_same_bytes_without_a_date(draw: object) -> None:
     assert callable(draw)
-    over = history([YESTERDAY, TODAY])
-    assert draw(over) == draw(over)
-    assert b"<dc:date>" not in draw(over)
+    runs = [YESTERDAY, TODAY]
+    assert draw(runs) == draw(runs)
+    assert b"<dc:date>" not in draw(runs)
 
 
 def test_the_background_is_white_whatever_lies_behind() -> None:
-    first = next(ET.fromstring(plots.rates(history([TODAY]))).iter(f"{SVG}path"))
+    first = next(ET.fromstring(plots.rates([TODAY])).iter(f"{SVG}path"))
     assert "fill: #ffffff" in first.attrib["style"]
 
 
 def test_what_is_not_confirmed_is_red() -> None:
-    assert plots.WRONG in _strips(run([finished(RWKV, Verdict.NOT_REPRODUCED)]))
-    assert plots.WRONG not in _strips(run([finished(RWKV)]))
+    def boxes(of: Run) -> int:
+        return plots.rates([of]).decode().count(f"stroke: {plots.WRONG}") - 1  # one is the legend's
 
-
-def _strips(of: Run) -> str:
-    """The picture without its legend, which is the first box of each colour."""
-    svg = plots.rates(history([of])).decode()
-    wrong = re.findall(rf'd="([^"]*)"[^>]*fill: {plots.WRONG}', svg)
-    return plots.WRONG if any(path.count("M ") > 1 for path in wrong) else ""
+    assert boxes(run([finished(RWKV, Verdict.NOT_REPRODUCED)])) == 1
+    assert boxes(run([finished(RWKV)])) == 0
 
 
 def test_hostile_names_are_text() -> None:
     names = ["$x^2$", "</text><script>", "a\u202eb\x00", "\U0001f4a5" * 3, "x" * 500, "--><!--"]
-    shown = texts(plots.durations(history([run([finished(job(name)) for name in names])])))
+    shown = texts(plots.durations([run([finished(job(name)) for name in names])]))
     assert "$x^2$/current" in shown
     assert "</text><script>/current" in shown
     assert max(map(len, shown)) < 100
 
 
 def test_nothing_to_draw() -> None:
-    assert texts(plots.rates(history([run([])])))
+    assert texts(plots.rates([run([])]))
 
 
 def test_matplotlib_is_imported_when_something_is_drawn_and_not_before() -> None:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from gpu_casebook.corpus import journal
 from gpu_casebook.corpus.model import Run
 from gpu_casebook.corpus.report import plots
-from gpu_casebook.corpus.report.history import history
 from gpu_casebook.corpus.report.junit import junit
 from gpu_casebook.corpus.report.markdown import Picture, page
 from gpu_casebook.corpus.report.model import RunSummary
@@ -78,9 +77,8 @@ _TITLES = {DURATIONS: "How long each case took in each run", RATES: "Share of tr
 
 def _plots(runs: Sequence[Run]) -> dict[str, bytes]:
     """None where matplotlib is not there."""
-    over = history(runs)
     try:
-        return {DURATIONS: plots.durations(over), RATES: plots.rates(over)}
+        return {DURATIONS: plots.durations(runs), RATES: plots.rates(runs)}
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
