@@ -1,4 +1,4 @@
-"""The kinds of failures, and the grades of evidence. Light: pytest loads this in every run."""
+"""The kinds of failures, the grades of evidence, and the variants of a case. Light: pytest loads this in every run."""
 
 from enum import StrEnum
 
@@ -19,3 +19,8 @@ class Failure(StrEnum):
 class Grade(StrEnum):
     HARDWARE = "hardware"
     SIMULATED = "simulated"
+
+
+class Variant(StrEnum):
+    REPRO = "repro"
+    FIXED = "fixed"

@@ -1,12 +1,16 @@
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpu_casebook.author import check
-from gpu_casebook.author.check import check_all
-from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant
+from gpu_casebook.author.check import MARK, blanks, check_all
+from gpu_casebook.author.draft import blank
+from gpu_casebook.errors import Severity, UsageError
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import load, write_schema
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import basis
@@ -38,33 +42,49 @@ def good(checkout: Checkout) -> Path:
     return path.parent
 
 
+def found(checkout: Checkout, severity: Severity) -> list[str]:
+    problems = check_all(checkout.root)
+    assert {each.severity for each in problems} <= {severity}
+    return [str(each).replace("cases/tiny/", "") for each in problems]
+
+
 def problems(checkout: Checkout) -> list[str]:
-    found = check_all(checkout.root)
-    assert found.warnings == []
-    return [str(each).replace("cases/tiny/", "") for each in found.problems]
+    return found(checkout, Severity.ERROR)
 
 
 def warnings(checkout: Checkout) -> list[str]:
-    found = check_all(checkout.root)
-    assert found.problems == []
-    return [str(each).replace("cases/tiny/", "") for each in found.warnings]
+    return found(checkout, Severity.WARNING)
 
 
 @pytest.mark.usefixtures("good")
 class TestCorpus:
     def test_good(self, checkout: Checkout) -> None:
-        assert check_all(checkout.root) == ([], [], 1)
+        assert check_all(checkout.root) == []
 
     def test_every_case_is_looked_at(self, checkout: Checkout) -> None:
         for name in ("one", "two"):
             path = checkout.write(MANIFEST.replace("id: tiny", f"id: {name}"), name=name)
             write_locks(checkout, path)
             (path.parent / "README.md").unlink()
-        found = check_all(checkout.root)
-        assert [each.path for each in found.problems] == ["cases/one/README.md", "cases/two/README.md"]
-        assert found.checked == 3
-        assert check_all(checkout.root, ["two", "tiny"]).checked == 2
-        assert len(check_all(checkout.root, ["two", "tiny"]).problems) == 1
+        paths = ["cases/one/README.md", "cases/two/README.md"]
+        assert [each.path for each in check_all(checkout.root)] == paths
+        assert [each.path for each in check_all(checkout.root, ["two", "tiny"])] == paths[1:]
+
+    def test_many_cases_are_shared_out_in_order(self, checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = [f"case-{number}" for number in range(5)]
+        for name in names:
+            checkout.write(MANIFEST.replace("id: tiny", f"id: {name}"), name=name)
+        alone = check_all(checkout.root)
+        monkeypatch.setattr(check, "_MANY", 4)
+        assert check_all(checkout.root) == alone
+        assert [*dict.fromkeys(each.path.split("/")[1] for each in alone)] == names
+
+    def test_only_what_it_needs_is_imported(self) -> None:
+        names = ["jinja2", "rich", "docker", "gpu_casebook.redact", "gpu_casebook.evidence", "gpu_casebook.engines"]
+        code = f"import sys, gpu_casebook.author.check\nprint([each for each in {names} if each in sys.modules])"
+        environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "runner")}
+        done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+        assert done.stdout == "[]\n"
 
     def test_unknown_case(self, checkout: Checkout) -> None:
         with pytest.raises(UsageError, match="no case 'tinny'; did you mean tiny"):
@@ -75,7 +95,7 @@ class TestCorpus:
         schema = checkout.root / "cases/case.schema.json"
         schema.unlink() if content is None else schema.write_text(content)
         assert problems(checkout) == ["cases/case.schema.json:1: is out of date; write it: nox -s schema"]
-        assert check_all(checkout.root, ["tiny"]).problems == []
+        assert check_all(checkout.root, ["tiny"]) == []
 
     def test_directory_without_manifest(self, checkout: Checkout) -> None:
         (checkout.root / "cases" / "half").mkdir()
@@ -326,3 +346,15 @@ class TestLocks:
         assert problems(checkout) == [
             f"locks/current.txt:4: {line!r} has no place in a lock: pinned packages with hashes alone do"
         ]
+
+
+class TestBlanks:
+    def test_each_is_told_with_its_line(self) -> None:
+        text = f"a\nb: 1  # {blank('open, or fixed')}\ntitle: '{blank('one line')}'\n{MARK}\n"
+        assert list(blanks(text)) == [(2, "open, or fixed"), (3, "one line"), (4, "")]
+
+    def test_a_quote_that_belongs_to_the_text_stays(self) -> None:
+        assert next(blanks(f"# {blank('type float')}'")).what == "type float'"
+
+    def test_none(self) -> None:
+        assert list(blanks("TODO: something else\n")) == []

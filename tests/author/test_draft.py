@@ -8,15 +8,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_casebook.author.check import MARK, blanks
 from gpu_casebook.author.draft import (
     EMPTY_SCRIPT,
-    MARK,
     SECTIONS,
     Draft,
     Proposal,
     Report,
-    blank,
-    blanks,
     files,
     header,
     manifest,
@@ -205,18 +203,6 @@ def test_a_script_keeps_its_meaning(body: str) -> None:
     source = f"x = {body!r}\n"
     text = script(Draft(id="tiny", script=source), Variant.FIXED)
     assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(source))
-
-
-class TestBlanks:
-    def test_each_is_told_with_its_line(self) -> None:
-        text = f"a\nb: 1  # {blank('open, or fixed')}\ntitle: '{blank('one line')}'\n{MARK}\n"
-        assert list(blanks(text)) == [(2, "open, or fixed"), (3, "one line"), (4, "")]
-
-    def test_a_quote_that_belongs_to_the_text_stays(self) -> None:
-        assert next(blanks(f"# {blank('type float')}'")).what == "type float'"
-
-    def test_none(self) -> None:
-        assert list(blanks("TODO: something else\n")) == []
 
 
 class TestLink:

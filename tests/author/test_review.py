@@ -49,8 +49,8 @@ def good() -> FakeEngine:
 
 def test_a_good_case(here: Path) -> None:
     found = reviewed(here, good())
-    assert found.problems == ()
-    assert found.done == ("tried in environment interpreter: confirmed", "exchanged: not-reproduced")
+    assert found.problems == []
+    assert found.done == ["tried in environment interpreter: confirmed", "exchanged: not-reproduced"]
 
 
 def test_errors_come_first_and_nothing_is_run(here: Path) -> None:
@@ -58,7 +58,7 @@ def test_errors_come_first_and_nothing_is_run(here: Path) -> None:
     engine = FakeEngine({})
     found = reviewed(here, engine)
     assert found.count(Severity.ERROR) == 2
-    assert found.done == ("not tried: the errors come first",)
+    assert found.done == ["not tried: the errors come first"]
     assert engine.requests == []
 
 

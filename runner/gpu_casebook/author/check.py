@@ -5,25 +5,23 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from difflib import SequenceMatcher
 from functools import partial
-from itertools import takewhile
-from multiprocessing import get_context
+from itertools import chain, takewhile
 from pathlib import Path
 from symtable import symtable
 from typing import NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from gpu_casebook.author.complaints import warning
-from gpu_casebook.author.draft import blanks
 from gpu_casebook.errors import ManifestError, Problem, Severity
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, SCHEMA, Case, discover, known_images, load, manifest_path, schema_text
 from gpu_casebook.manifest.model import Provenance, pin
 from gpu_casebook.packages.lock import Lock, basis, read_lock, same_version, script_header
 
+MARK = "TODO(case)"
+"""Begins every blank of a new case."""
 MAX_SCRIPT_BYTES = 64 * 1024
 MAX_CASE_BYTES = 2**20
 """Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
@@ -36,40 +34,26 @@ _MANY = 100
 SCHEMA_LINE = "# yaml-language-server: $schema=../case.schema.json"
 _OURS = re.compile(r"(?:import|from)\b[^\n]*\b(?:gpu_casebook|repro|fixed)\b|__import__|import_module")
 _FORBIDDEN = {"gpu_casebook", *(variant.value for variant in Variant)}
-_SCRIPTS = {f"{variant.value}.py" for variant in Variant}
+_SCRIPTS = [f"{variant.value}.py" for variant in Variant]
 
 
-class Checked(NamedTuple):
-    """Errors and warnings, and the number of cases that were looked at."""
+def check_all(root: Path, only: Sequence[str] = ()) -> list[Problem]:
+    """Return what is wrong in the corpus of the checkout at `root`, or in the cases named in `only`.
 
-    problems: list[Problem]
-    warnings: list[Problem]
-    checked: int
-
-
-def check_all(root: Path, only: Sequence[str] = ()) -> Checked:
-    """Check the whole corpus of the checkout at `root`, or the cases named. Raises UsageError for an unknown name."""
-    images = known_images(root)
+    Raises UsageError for an unknown name.
+    """
     paths = [manifest_path(root, name) for name in only] or [root / "cases" / id_ / MANIFEST for id_ in discover(root)]
-    found = [] if only else list(_of_corpus(root))
-    found += [each for problems in _of_cases(paths, images, root) for each in problems]
-    errors = [each for each in found if each.severity is Severity.ERROR]
-    return Checked(errors, [each for each in found if each not in errors], len(paths))
+    check = partial(_of_case, images=known_images(root), root=root)
+    with warnings.catch_warnings(action="ignore"):  # parsing a script may give warnings
+        found = [] if only else list(_of_corpus(root))
+        if len(paths) < _MANY:
+            return [*found, *chain.from_iterable(map(check, paths))]
+        # Imported where it is needed: one case is checked in half a second, of which this would be a part.
+        from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
+        from multiprocessing import get_context  # noqa: PLC0415
 
-
-def _of_cases(paths: Sequence[Path], images: Collection[str], root: Path) -> Iterator[list[Problem]]:
-    """Problems of each case, in order. Many cases are shared out over the cores."""
-    check = partial(_listed, images=images, root=root)
-    if len(paths) < _MANY:
-        yield from map(check, paths)
-        return
-    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
-        yield from pool.map(check, paths, chunksize=_MANY // 4)
-
-
-def _listed(path: Path, images: Collection[str], root: Path) -> list[Problem]:
-    with warnings.catch_warnings(action="ignore"):  # what scripts draw when parsed
-        return list(_of_case(path, images, root))
+        with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+            return [*found, *chain.from_iterable(pool.map(check, paths, chunksize=_MANY // 4))]
 
 
 def _of_corpus(root: Path) -> Iterator[Problem]:
@@ -80,32 +64,52 @@ def _of_corpus(root: Path) -> Iterator[Problem]:
             yield Problem(f"cases/{directory.name}", 1, "", f"has no {MANIFEST}")
 
 
-def _of_case(path: Path, images: Collection[str], root: Path) -> Iterator[Problem]:
+def _of_case(path: Path, images: Collection[str], root: Path) -> list[Problem]:
     directory, shown = path.parent, os.path.relpath(path.parent, root)
-    case = None
+    case, found = None, list[Problem]()
     try:
         case = load(path, images, root)
     except ManifestError as error:
-        yield from error.problems
-    yield from _of_files(directory, shown)
-    for name in (MANIFEST, *sorted(_SCRIPTS, reverse=True), "README.md"):
+        found += error.problems
+    found += _of_files(directory, shown)
+    found += _of_blanks(directory, shown)
+    found += _of_scripts(directory, shown, case)
+    return found + list(_of_locks(case, shown)) if case else found
+
+
+class Blank(NamedTuple):
+    line: int
+    what: str
+
+
+def blanks(text: str) -> Iterator[Blank]:
+    """Yield each line with the mark, and what stands after it."""
+    if MARK not in text:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        before, found, after = line.partition(MARK)
+        if found:
+            quote = before[-1:] if before[-1:] in {"'", '"'} else ""
+            yield Blank(number, after.removeprefix(":").strip().removesuffix(quote))
+
+
+def _of_blanks(directory: Path, shown: str) -> Iterator[Problem]:
+    for name in (MANIFEST, *_SCRIPTS, "README.md"):
         for line, what in blanks(_text(directory / name) or ""):
             todo = what if what.startswith("confirm") else f"fill in: {what}"
             yield Problem(f"{shown}/{name}", line, "", f"still to do: {todo}")
-    yield from _of_scripts(directory, shown, case)
-    if case is not None:
-        yield from _of_locks(case, shown)
 
 
 def _of_files(directory: Path, shown: str) -> Iterator[Problem]:
     if not (_text(directory / "README.md") or "").strip():
         yield Problem(f"{shown}/README.md", 1, "", "is missing or empty: say what failed, why, and how it was fixed")
     if not (_text(directory / MANIFEST) or SCHEMA_LINE).startswith(SCHEMA_LINE):
-        yield warning(f"{shown}/{MANIFEST}", 1, f"editors complete a manifest that begins with: {SCHEMA_LINE}")
+        what = f"editors complete a manifest that begins with: {SCHEMA_LINE}"
+        yield Problem(f"{shown}/{MANIFEST}", 1, "", what, Severity.WARNING)
     total = 0
     for path, entry in _files(directory):
         if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(directory.resolve()):
-            # Loading the manifest has said so of the scripts.
+            # Loading the manifest reports the scripts.
             if path not in _SCRIPTS:
                 yield Problem(f"{shown}/{path}", 1, "", "is a symlink that leads out of the case's directory")
         elif not path.startswith("locks/"):
@@ -142,7 +146,7 @@ def _of_scripts(directory: Path, shown: str, case: Case | None) -> Iterator[Prob
 
 
 def _script(path: Path, name: str) -> str | Problem | None:
-    """The script's text, or what is wrong with it; None if it is not there, which loading the manifest has said."""
+    """Return the script's text, or what is wrong with it; None if it is missing, which loading the manifest reports."""
     if not path.is_file():
         return None
     size = path.stat().st_size
@@ -150,9 +154,8 @@ def _script(path: Path, name: str) -> str | Problem | None:
         return Problem(name, 1, "", f"is {size} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
     try:
         text = path.read_text(encoding="utf-8")
-        symtable(
-            text, name, "exec"
-        )  # finds what compile() finds, but for a few oddities, in three quarters of the time
+        # Finds what compile() finds, but for a few oddities, in three quarters of the time.
+        symtable(text, name, "exec")
     except UnicodeDecodeError:
         return Problem(name, 1, "", "is not UTF-8; save it as UTF-8")
     except SyntaxError as error:
@@ -198,12 +201,8 @@ def _of_header(text: str, name: str, variant: Variant, case: Case | None) -> Ite
     first, spec = next(iter(case.manifest.environments.items()))
     wanted = case.requirements(first, variant)
     if header is None:
-        yield Problem(
-            name,
-            1,
-            "",
-            f"has no inline script metadata (PEP 723); begin it with the packages of {first}: {', '.join(wanted)}",
-        )
+        packages = f"the packages of {first}: {', '.join(wanted)}"
+        yield Problem(name, 1, "", f"has no inline script metadata (PEP 723); begin it with {packages}")
         return
     if differences := _differences(wanted, header.requirements):
         what = f"differ from the manifest's first environment, {first}: {differences}"
@@ -241,19 +240,19 @@ def _of_fix(repro: str, fixed: str, name: str, case: Case | None) -> Iterator[Pr
     changed = changed_lines(repro, fixed)
     if changed > MAX_FIX_LINES:
         what = f"differs from repro.py in {changed} lines; the fix and nothing else should ({MAX_FIX_LINES} at most)"
-        yield warning(name, 1, what)
+        yield Problem(name, 1, "", what, Severity.WARNING)
 
 
 def changed_lines(one: str, other: str) -> int:
-    """Lines that differ: those replaced, added or removed, whichever side has more of them."""
+    """Return how many lines differ: those replaced, added or removed, whichever side has more of them."""
     a, b = one.splitlines(), other.splitlines()
-    head = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
-    a, b = a[head:][::-1], b[head:][::-1]
-    tail = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
-    a, b = a[tail:], b[tail:]
+    # Nearly all is equal at both ends, which a SequenceMatcher takes ten times as long to see.
+    for _ in ("start", "end"):
+        equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+        a, b = a[equal:][::-1], b[equal:][::-1]
     if max(len(a), len(b)) <= MAX_FIX_LINES:
         return max(len(a), len(b))
-    codes = SequenceMatcher(None, a, b, autojunk=True).get_opcodes()
+    codes = SequenceMatcher(None, a, b).get_opcodes()
     return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in codes if tag != "equal")
 
 
@@ -291,9 +290,8 @@ def _of_lock(path: Path, name: str, requirements: Sequence[str], python: str) ->
         if not each.hashed:
             yield Problem(name, _line_of(text, each.name), each.name, f"has no hash; {again}")
     for number, line in lock.strange:
-        yield Problem(
-            name, number, "", f"{line.strip()!r} has no place in a lock: pinned packages with hashes alone do"
-        )
+        what = f"{line.strip()!r} has no place in a lock: pinned packages with hashes alone do"
+        yield Problem(name, number, "", what)
 
 
 def _missing_pins(lock: Lock, requirements: Iterable[str], name: str, again: str) -> Iterator[Problem]:
@@ -311,7 +309,7 @@ def _line_of(text: str, package: str) -> int:
 
 
 def _text(path: Path) -> str | None:
-    """None for what is not there, or no text."""
+    """Return the file's text, or None if there is no such file or it is no text."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

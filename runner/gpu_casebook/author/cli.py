@@ -8,6 +8,7 @@ import typer
 
 from gpu_casebook.cli.base import CaseIds, app, ends_in_one_line, root, seconds, shown
 from gpu_casebook.errors import ManifestError, Severity
+from gpu_casebook.words import plural
 
 
 @app.command()
@@ -64,10 +65,10 @@ def new(
     out.say(f"wrote {shown(written.directory)}/: case.yaml, repro.py, fixed.py, README.md")
     for note in written.notes:
         out.say(f"  {note}")
-    problems = [each for each in check_all(top, [case]).problems if "/locks/" not in each.path]
-    if problems:
-        out.say(f"{len(problems)} left to fill in or confirm (nox -s check -- --static {case} names them all), first:")
-        out.say(f"  {problems[0]}")
+    errors = [each for each in check_all(top, [case]) if each.severity is Severity.ERROR and "/locks/" not in each.path]
+    if errors:
+        out.say(f"{len(errors)} left to fill in or confirm (nox -s check -- --static {case} names them all), first:")
+        out.say(f"  {errors[0]}")
     lock = "" if (written.directory / "locks").is_dir() else f"nox -s lock -- {case} && "
     out.say(f"then: {lock}nox -s check -- {case}")
 
@@ -96,13 +97,16 @@ def check(
 
 def _check(cases: list[str]) -> None:
     from gpu_casebook.author.check import check_all
+    from gpu_casebook.manifest.case import discover
 
-    outcome = check_all(root(), cases)
-    for warning in outcome.warnings:
-        print(warning)
-    if outcome.problems:
-        raise ManifestError(outcome.problems)
-    print(f"{outcome.checked} case{'s' * (outcome.checked != 1)} checked, no problems")
+    problems = check_all(root(), cases)
+    errors = [each for each in problems if each.severity is Severity.ERROR]
+    for problem in problems:
+        if problem not in errors:
+            print(problem)
+    if errors:
+        raise ManifestError(errors)
+    print(f"{plural(len(cases) or len(discover(root())), 'case')} checked, no problems")
 
 
 def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
@@ -121,7 +125,7 @@ def _review(cases: list[str], environment: str | None, engine: str | None) -> No
             found = review(top, name, Options(environment=environment, probes=False), chosen, out)
             for line in (*found.problems, *found.done):
                 print(line)
-            counts = ", ".join(f"{found.count(severity)} {severity}s" for severity in Severity)
+            counts = ", ".join(plural(found.count(severity), severity) for severity in Severity)
             print(f"{name}: {counts}")
             wrong += found.count(Severity.ERROR)
     if wrong:

@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import urlsplit
 
-from gpu_casebook.author.draft import without_header
 from gpu_casebook.errors import Problem, Severity
-from gpu_casebook.evidence import Variant
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest
 from gpu_casebook.redact import redact
 
@@ -53,7 +51,10 @@ def note(path: str, line: int, what: str, where: str = "") -> Problem:
 
 
 def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Problem]:
-    """`leads` says whether a relative link leads anywhere."""
+    """Say which sections are missing or empty, and which links are wrong.
+
+    `leads` says whether a relative link leads anywhere.
+    """
     headings = {match[1]: number for number, line in _prose_lines(text) if (match := _HEADING.match(line))}
     for section, (pattern, usual) in SECTIONS.items():
         found = [title for title in headings if re.search(pattern, title, re.IGNORECASE)]
@@ -65,7 +66,7 @@ def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Pr
 
 
 def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines outside of fences."""
+    """Yield the lines outside of fences, with their numbers."""
     fence = ""
     for number, line in enumerate(text.splitlines(), 1):
         mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
@@ -78,12 +79,8 @@ def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _has_content(text: str, heading: int) -> bool:
-    for line in text.splitlines()[heading:]:
-        if re.match(r"#{1,2}[ \t]", line):
-            return False
-        if line.strip():
-            return True
-    return False
+    after = next((line for line in text.splitlines()[heading:] if line.strip()), "")
+    return bool(after) and not re.match(r"#{1,2}[ \t]", after)
 
 
 def of_links(text: str, path: str, leads: Callable[[str], bool] = lambda _: True) -> Iterator[Problem]:
@@ -117,32 +114,28 @@ def _wrong_on_github(path: str) -> str | None:
     if _MOVING.search(path):
         return "leads to a branch, which moves on; link to a commit (press y on the page)"
     match = _REPORT.match(path)
-    if match and match[1] in {"issue", "pulls", "discussion"} and match[2]:
-        right = {"issue": "issues", "pulls": "pull", "discussion": "discussions"}[match[1]]
+    if not match or not match[2]:
+        return None
+    if right := {"issue": "issues", "pulls": "pull", "discussion": "discussions"}.get(match[1]):
         return f"write /{right}/ for /{match[1]}/"
-    if match and match[2] is not None and not match[2].isdigit() and match[2] != "":
-        return "has no number of an issue, pull request or discussion"
-    return None
+    return None if match[2].isdigit() else "has no number of an issue, pull request or discussion"
 
 
 # Scripts
 
 
 def of_script(text: str, path: str) -> Iterator[Problem]:
-    """`text` is Python that parses."""
+    """Say what is wrong with a script. Raises SyntaxError if it is no Python."""
     lines = text.count("\n") + (not text.endswith("\n"))
     if lines > MAX_LINES:
-        yield warning(
-            path, MAX_LINES, f"has {lines} lines; {MAX_LINES} are what fits a bug report: cut what does not fail"
-        )
+        what = f"has {lines} lines; {MAX_LINES} are what fits a bug report: cut what does not fail"
+        yield warning(path, MAX_LINES, what)
     with warnings.catch_warnings(action="ignore"):
         tree = ast.parse(text)
     if not ast.get_docstring(tree):
         yield warning(path, 1, "has no docstring: say in a few lines what to look for in its output")
-    code = without_header(text)
-    random = _RANDOM.search(code)
-    if random and not _SEEDED.search(code):
-        line = text[: text.index(random[0])].count("\n") + 1
+    if (random := _RANDOM.search(text)) and not _SEEDED.search(text):
+        line = text.count("\n", 0, random.start()) + 1
         yield warning(path, line, "draws random numbers and sets no seed, so each run is another")
     for node in ast.walk(tree):
         yield from _of_node(node, path)
@@ -187,9 +180,8 @@ def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Itera
     if manifest.title.endswith("."):
         yield warning(path, line.get("title", 1), "ends with a full stop, and a title has none", "title")
     if not upstream.issue:
-        yield warning(
-            path, line.get("upstream", 1), "has no link to a report; readers look there first", "upstream.issue"
-        )
+        what = "has no link to a report; readers look there first"
+        yield warning(path, line.get("upstream", 1), what, "upstream.issue")
     if upstream.status == "fixed" and not upstream.fixed:
         yield warning(path, line.get("upstream.status", 1), "by which version or commit? Add fixed:", "upstream.fixed")
     for variant, spec in ((Variant.REPRO, manifest.repro), (Variant.FIXED, manifest.fixed)):
@@ -197,9 +189,7 @@ def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Itera
     if manifest.trials < TRIALS and manifest.repro.expect.rate is None:
         yield note(path, line.get("trials", 1), f"{manifest.trials} of each say little; {TRIALS} are usual", "trials")
     if all(spec.gpus and spec.grade is Grade.HARDWARE for spec in manifest.environments.values()):
-        what = (
-            "all need a GPU: could a part be shown without one (compiled only, interpreted, a model of the arithmetic)?"
-        )
+        what = "all need a GPU: could a part be shown without one (compiled only, interpreted, a model)?"
         yield note(path, line.get("environments", 1), what, "environments")
 
 

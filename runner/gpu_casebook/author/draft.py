@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gpu_casebook.author.check import MARK
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant
-from gpu_casebook.kinds import Failure
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.trial import PYTHON
-
-MARK = "TODO(case)"
 
 SECTIONS: Mapping[str, str] = {
     "What users saw": "the symptom in their words: what they ran, the message or numbers, since when",
@@ -115,22 +113,6 @@ What to look for: {blank("what this prints or raises, and why that is wrong")}
 
 # {blank("the smallest script that shows the failure: let it raise, or print lines name=value")}
 '''
-
-
-class Blank(NamedTuple):
-    line: int
-    what: str
-
-
-def blanks(text: str) -> Iterator[Blank]:
-    """Each line with the mark, and what stands after it."""
-    if MARK not in text:
-        return
-    for number, line in enumerate(text.splitlines(), 1):
-        before, found, after = line.partition(MARK)
-        if found:
-            quote = before[-1:] if before[-1:] in {"'", '"'} else ""
-            yield Blank(number, after.removeprefix(":").strip().removesuffix(quote))
 
 
 def files(draft: Draft) -> dict[str, str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpu_casebook.author.draft import MARK, Proposal
+from gpu_casebook.author.check import MARK
+from gpu_casebook.author.draft import Proposal
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation
 from gpu_casebook.judging import infra

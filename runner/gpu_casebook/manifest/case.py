@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gpu_casebook.errors import ManifestError, Problem, UsageError
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
 from gpu_casebook.manifest.model import (
     PATTERN_WORDS,

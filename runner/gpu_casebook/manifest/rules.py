@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.document import Location
 from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest, Seconds, pin
 from gpu_casebook.reading.findings import Kind
