@@ -7,7 +7,7 @@ little but pytest is imported until there is a case.
 
 import argparse
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -59,12 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     grades = {grade: f"gives evidence of this grade: {grade}" for grade in Grade}
     for mark, meaning in (failures | needs | grades).items():
         config.addinivalue_line("markers", f"{mark}: {meaning}")
-    config.stash[_ENGINES] = _Engines(config)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if engines := config.stash.get(_ENGINES, None):
-        engines.close()
+    config.stash[_ENGINES] = {}
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile | None":
@@ -117,6 +112,7 @@ class CaseFile(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         from gpu_casebook.errors import ManifestError
         from gpu_casebook.manifest.case import load
+        from gpu_casebook.manifest.document import read
 
         root = self.path.parents[2]
         try:
@@ -125,9 +121,10 @@ class CaseFile(pytest.File):
             # An error of collecting would keep every other case from being run.
             yield BrokenManifest.from_parent(self, name="manifest", error=error)
             return
-        lines = _lines(self.path)
+        with self.path.open("rb") as file:
+            document = read(file)
         for name in case.manifest.environments:
-            yield CaseItem.from_parent(self, name=name, case=case, line=lines[name])
+            yield CaseItem.from_parent(self, name=name, case=case, line=document.line(("environments", name)))
 
 
 @cache
@@ -135,15 +132,6 @@ def _images(root: Path) -> list[str]:
     from gpu_casebook.manifest.case import known_images
 
     return known_images(root)
-
-
-def _lines(manifest: Path) -> Mapping[str, int]:
-    """The line of each environment."""
-    from gpu_casebook.manifest.document import read
-
-    with manifest.open("rb") as file:
-        document = read(file)
-    return {name: document.line(("environments", name)) for name in document.data["environments"]}
 
 
 class BrokenManifest(pytest.Item):
@@ -180,13 +168,11 @@ class CaseItem(pytest.Item):
         from gpu_casebook.errors import CasebookError
         from gpu_casebook.run.plan import Skipped
 
-        result: Evidence | Skipped | str
         try:
             result = self._run()
         except (CasebookError, OSError) as error:
-            result = str(error)
-        if isinstance(result, str):  # outside of the except, or pytest shows what led to the error too
-            pytest.fail(result, pytrace=False)
+            # pytest.fail() would show what led to the error too.
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         if isinstance(result, Skipped):
             pytest.skip("; ".join(result.reasons))
         self.evidence = result
@@ -207,8 +193,7 @@ class CaseItem(pytest.Item):
             image=config.getoption("casebook_image"),
             trials=config.getoption("casebook_trials"),
         )
-        engine = config.stash[_ENGINES].of(self.case.directory.parents[1])
-        result = run_case(self.case, options, engine, Console())
+        result = run_case(self.case, options, _engine_for(config, self.case.directory.parents[1]), Console())
         if not isinstance(result, Skipped) and (reports := _reports(config)):
             path = evidence_path(reports, result)
             result.write(path)
@@ -220,8 +205,8 @@ class CaseItem(pytest.Item):
 
         assert self.evidence is not None
         if self.evidence.verdict != "confirmed":
-            told = [f"{name}: {value}" for name, value in self.user_properties if name == "evidence"]
-            pytest.fail("\n".join([*summary(self.evidence), *told]), pytrace=False)
+            where = [f"{name}: {value}" for name, value in self.user_properties if name == "evidence"]
+            pytest.fail("\n".join([*summary(self.evidence), *where]), pytrace=False)
 
 
 def _marks(case: "Case", spec: "EnvironmentSpec") -> Iterator[pytest.MarkDecorator]:
@@ -240,26 +225,17 @@ def _reports(config: pytest.Config) -> Path | None:
     return cache.mkdir("casebook") if cache else None
 
 
-class _Engines:
-    """The engine is chosen once, by the first case that is run."""
+def _engine_for(config: pytest.Config, root: Path) -> "Engine":
+    """Return the engine for cases of this checkout, which is chosen by the first of them. Raises EngineError."""
+    engines = config.stash[_ENGINES]
+    if root not in engines:
+        from gpu_casebook.engines.registry import choose
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._open = ExitStack()
-        self._chosen: dict[Path, Engine] = {}
-
-    def of(self, root: Path) -> "Engine":
-        """The engine for cases of this checkout. Raises EngineError."""
-        if root not in self._chosen:
-            from gpu_casebook.engines.registry import choose
-
-            engine = choose(self._config.getoption("casebook_engine"), root, print)
-            self._chosen[root] = self._open.enter_context(engine)
-        return self._chosen[root]
-
-    def close(self) -> None:
-        self._open.close()
+        opened = ExitStack()
+        engines[root] = opened.enter_context(choose(config.getoption("casebook_engine"), root, print))
+        config.add_cleanup(opened.close)
+    return engines[root]
 
 
-_ENGINES = pytest.StashKey[_Engines]()
+_ENGINES = pytest.StashKey["dict[Path, Engine]"]()
 _UNWRITTEN = pytest.StashKey[str]()

@@ -201,17 +201,15 @@ def pull(client: DockerClient, name: str, note: Note) -> ImageFacts:
     note(f"pulling {name}")
     try:
         client.images.pull(name, tag=None if ":" in name.rpartition("/")[2] or "@" in name else "latest")
-    except (APIError, *_GONE) as error:
-        raise _as_build_error(f"the image {name} is not on the engine and could not be pulled", error) from error
+    except _GONE as error:
+        what = f"the image {name} is not on the engine and could not be pulled"
+        if isinstance(error, APIError) and not disk_is_full(error):
+            raise BuildError(f"{what}: {_line(error)}") from error
+        raise _failure(what, error) from error
     found = find_image(client, name)
     if found is None:
         raise BuildError(f"the image {name} was pulled and is not there")
     return found
-
-
-def _as_build_error(what: str, error: Exception) -> CasebookError:
-    failure = _failure(what, error)
-    return BuildError(str(failure)) if isinstance(error, APIError) and type(failure) is EngineError else failure
 
 
 def build(

@@ -5,6 +5,7 @@ line does it. The Docker SDK has such a transport too, but needs a library for i
 time limit.
 """
 
+import atexit
 import re
 import shlex
 import shutil
@@ -12,11 +13,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-import weakref
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 from gpu_casebook.errors import EngineError
@@ -30,25 +28,34 @@ _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:%-]*")
 
 
 class Tunnel:
-    """Open until `close`, or the end of this process. `address` is ssh://[USER@]HOST[:PORT][/PATH/OF/SOCKET].
+    """A socket of this machine that leads to `address`, which is ssh://[USER@]HOST[:PORT][/PATH/OF/SOCKET].
 
-    Raises EngineError for an address that is none, and where this system has no ssh.
+    Open until `close`, or the end of this process. Raises EngineError for an address that is none, and where this
+    system has no ssh.
     """
 
     def __init__(self, address: str) -> None:
         command = ssh_command(address)
         if shutil.which("ssh") is None:
             raise EngineError(f"no Docker engine answers at {address}: there is no ssh on this machine; install it")
-        self._place = Path(tempfile.mkdtemp(prefix="casebook-ssh-"))
-        self.socket = self._place / "s"
-        self._log = self._place / "log"
-        shared = [f"-oControlPath={self._place / 'm'}", "-oControlMaster=auto", f"-oControlPersist={_KEPT_S}"]
-        ssh = [command[0], *shared, *command[1:]]
-        server = _listening(self.socket)
-        forward = _Forward(server, ssh, self._log)
-        threading.Thread(target=forward.serve, daemon=True).start()
-        leave = [command[0], *shared, "-Oexit", *command[1:-1]]
-        self.close = weakref.finalize(self, _close, server, forward, leave, self._place)
+        self._directory = Path(tempfile.mkdtemp(prefix="casebook-ssh-"))
+        self.socket = self._directory / "s"
+        self._log = self._directory / "log"
+        self._control = self._directory / "m"
+        shared = [f"-oControlPath={self._control}", "-oControlMaster=auto", f"-oControlPersist={_KEPT_S}"]
+        self._connect = [command[0], *shared, *command[1:]]
+        self._leave = [command[0], *shared, "-Oexit", *command[1:-1]]
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._server = socket.socket(socket.AF_UNIX)
+        atexit.register(self.close)
+        try:
+            self._server.bind(str(self.socket))
+            self._server.listen()
+        except OSError as error:
+            self.close()
+            where = self._directory
+            raise EngineError(f"no socket can be made in {where}: {error}; set TMPDIR to a shorter path") from error
+        threading.Thread(target=self._serve, daemon=True).start()
 
     @property
     def said(self) -> str:
@@ -58,9 +65,39 @@ class Tunnel:
             return one_line(lines[-1]) if lines else ""
         return ""
 
+    def _serve(self) -> None:
+        with suppress(OSError):  # the socket was closed
+            while True:
+                connection, _ = self._server.accept()
+                self._running = [process for process in self._running if process.poll() is None]
+                with connection, self._log.open("ab") as log:
+                    ends = connection.fileno()
+                    # In a session of its own: after Ctrl-C the engine is still to be told to end what runs.
+                    process = subprocess.Popen(
+                        self._connect, stdin=ends, stdout=ends, stderr=log, start_new_session=True
+                    )
+                self._running.append(process)
+
+    def close(self) -> None:
+        """End every connection and leave nothing behind. A tunnel that is closed already stays so."""
+        atexit.unregister(self.close)
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for process in self._running:
+            process.terminate()
+        for process in self._running:
+            process.wait()
+        if self._control.exists():
+            with suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(
+                    self._leave, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=CONNECT_S
+                )
+        shutil.rmtree(self._directory, ignore_errors=True)
+
 
 def ssh_command(address: str) -> list[str]:
-    """What is run for each connection, with the command over there as its last word. Raises EngineError."""
+    """Return what is run for each connection; its last word is the command over there. Raises EngineError."""
     try:
         parts = urlsplit(address)
         host, user, port = parts.hostname or "", parts.username, parts.port
@@ -77,50 +114,3 @@ def ssh_command(address: str) -> list[str]:
 
 def _no_address(address: str) -> EngineError:
     return EngineError(f"DOCKER_HOST={address}: write ssh://[USER@]HOST[:PORT], without a password")
-
-
-def _listening(path: Path) -> socket.socket:
-    server = socket.socket(socket.AF_UNIX)
-    try:
-        server.bind(str(path))
-        server.listen()
-    except OSError as error:
-        server.close()
-        shutil.rmtree(path.parent, ignore_errors=True)
-        raise EngineError(f"no socket can be made in {path.parent}: {error}; set TMPDIR to a shorter path") from error
-    return server
-
-
-class _Forward:
-    def __init__(self, server: socket.socket, command: Sequence[str], log: Path) -> None:
-        self._server, self._command, self._log = server, command, log
-        self._running: list[subprocess.Popen[bytes]] = []
-
-    def serve(self) -> None:
-        with suppress(OSError):  # the socket was closed
-            while True:
-                connection, _ = self._server.accept()
-                self._running = [process for process in self._running if process.poll() is None]
-                with connection, self._log.open("ab") as log:
-                    self._running.append(self._connected(connection.fileno(), log))
-
-    def _connected(self, ends: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """In a session of its own: after Ctrl-C the engine is still to be told to end what runs."""
-        return subprocess.Popen(self._command, stdin=ends, stdout=ends, stderr=log, start_new_session=True)
-
-    def end(self) -> None:
-        for process in self._running:
-            process.terminate()
-        for process in self._running:
-            process.wait()
-
-
-def _close(server: socket.socket, forward: _Forward, leave: Sequence[str], place: Path) -> None:
-    with suppress(OSError):
-        server.shutdown(socket.SHUT_RDWR)
-    server.close()
-    forward.end()
-    if (place / "m").exists():
-        with suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(leave, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=CONNECT_S)
-    shutil.rmtree(place, ignore_errors=True)
