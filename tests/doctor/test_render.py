@@ -12,9 +12,9 @@ def test_what_is_here_comes_first() -> None:
 
 
 def test_what_is_not_here_too() -> None:
-    facts = Facts(python="3.12.0", docker=DockerFacts(error="none"))
-    assert next(lines(facts, [], [])) == "Python 3.12.0; uv not installed; no Docker; no GPU"
-    elsewhere = Facts(python="3.12.0", docker=DockerFacts(version="27.0", local=False))
+    facts = Facts(python="3.12.0", uv="0.7.0", docker=DockerFacts(error="none"))
+    assert next(lines(facts, [], [])) == "Python 3.12.0; uv 0.7.0; no Docker; no GPU"
+    elsewhere = Facts(python="3.12.0", uv="0.7.0", docker=DockerFacts(version="27.0", local=False))
     assert "Docker 27.0 on another machine" in next(lines(elsewhere, [], []))
 
 

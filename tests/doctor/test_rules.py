@@ -65,7 +65,6 @@ NO_DOCKER = DockerFacts(error="no Docker engine answers at its usual place")
 # rule, what differs in the facts, what differs in the need, a part of the finding's text
 WRONG: list[Wrong] = [
     ("nothing-to-run-in", {"docker": NO_DOCKER, "system": "Darwin"}, {}, "trials need Linux, not Darwin"),
-    ("uv-missing", {"uv": None}, {}, "uv is not installed"),
     ("driver-silent", {"gpus": []}, {}, "installed (/dev/nvidia0) but does not answer"),
     ("disk-full", place("downloads", 0.5), {}, "downloads: 537 MB free in /data"),
     ("disk-low", place("images", 9.9), {}, "images: only 10.6 GB free in /data"),
@@ -79,7 +78,6 @@ WRONG: list[Wrong] = [
     ("docker-without-gpu", {"docker": replace(WELL.docker, gpu_mode=None)}, {}, "no access to the GPU"),
     ("gpu-aside", {"gpus": [replace(H200, aside="it faulted")]}, {}, "GPU 0 (NVIDIA H200) is not used: it faulted"),
     ("proxies-differ", {"proxies": {"http_proxy": "a", "HTTP_PROXY": "b"}}, {}, "http_proxy and HTTP_PROXY differ"),
-    ("py-spy-missing", {"py_spy": False}, {}, "py-spy is not installed"),
     ("ptrace-restricted", {"ptrace": 1}, {}, "kernel.yama.ptrace_scope is 1"),
     ("kernel-log-hidden", {"kernel_log": False}, {}, "Xid faults of the driver are not in the evidence"),
     ("shared-memory-small", {"shared_memory_bytes": 64 * 2**20}, {}, "/dev/shm holds 67.1 MB"),
@@ -232,7 +230,7 @@ def test_drivers(cuda: str, least: str) -> None:
 
 def test_the_worst_comes_first_and_the_same_is_said_once() -> None:
     needs = [replace(NEED, environment=name) for name in ("one", "two")]
-    findings = diagnose(replace(WELL, gpus=[gpu("9.0", driver="470.1")], py_spy=False, proxies={"a": "b"}), needs)
+    findings = diagnose(replace(WELL, gpus=[gpu("9.0", driver="470.1")], ptrace=1, proxies={"a": "b"}), needs)
     assert [finding.severity for finding in findings] == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
     assert findings[0].about == ["tiny/one", "tiny/two"]
 

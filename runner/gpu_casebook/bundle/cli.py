@@ -2,10 +2,10 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,45 +25,28 @@ from gpu_casebook.cli.base import (
 from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.words import size
 
-if TYPE_CHECKING:
-    from gpu_casebook.bundle.document import Bundle
-    from gpu_casebook.engines.base import Engine
-    from gpu_casebook.trial import Note
-
 
 @app.command()
 @ends_in_one_line
 def bundle(
     case: Annotated[str, typer.Argument(help="The case's id.")],
-    environment: Annotated[
-        str | None, typer.Option(help="One of the case's environments. Without it: the first.")
-    ] = None,
+    environment: Annotated[str | None, typer.Option(help="The environment. Without it: the case's first.")] = None,
     engine: Annotated[
-        str | None,
-        typer.Option(
-            help="docker packs the image, venv the lock's wheels. Without it: docker if a daemon answers here."
-        ),
+        str | None, typer.Option(help="docker packs the image, venv wheels. Without it: docker if a daemon answers.")
     ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Pack neither: the host has an image by this name (docker).")
-    ] = None,
+    image: Annotated[str | None, typer.Option(help="Pack neither: the host has this image (docker).")] = None,
     python: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X.Y[,X.Y]", help="The host's Python. Without it: with venv the case's, otherwise this one."
-        ),
+        str | None, typer.Option(metavar="X.Y[,X.Y]", help="The host's. Without it: with venv the case's, else this one.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The archive. Without it: <case>.<environment>.casebook.tar here."),
+        Path | None, typer.Option("--output", "-o", help="The archive, or a directory for it. Without it: here.")
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="In parts of at most this size, such as 56MB.")
-    ] = None,
+    split: Annotated[str | None, typer.Option(metavar="SIZE", help="Parts of at most this size, such as 56MB.")] = None,
 ) -> None:
     """Pack a case with its environment and the runner, for a GPU host without a network."""
     from gpu_casebook.bundle import pack, parts
     from gpu_casebook.console import Console
+    from gpu_casebook.engines import registry
     from gpu_casebook.manifest.case import find, known_images
 
     top, out = root(), Console(sys.stdout)
@@ -71,20 +54,31 @@ def bundle(
     name = environment or next(iter(found.manifest.environments))
     spec = found.environment(name)
     part_bytes = parts.size(split) if split else None
-    path = _output(output, f"{case}.{name}{pack.SUFFIX}")
+    path = output or Path()
+    if path.is_dir():
+        path /= f"{case}.{name}{pack.SUFFIX}"
     with ExitStack() as opened:
-        kind, packing = _engine(engine, image, top, out.say, opened)
+        if image:
+            packing, kind = None, registry.kind(engine or registry.capable("has_images"))
+            if not kind.has_images:
+                raise UsageError(f"--image {image} needs the docker engine; leave out --engine {engine}")
+        else:
+            packing = opened.enter_context(registry.choose(engine, top, out.say))
+            kind = type(packing)
         pythons = _versions(python) or [spec.python if kind.uses_host_python else pack.THIS_PYTHON]
         options = pack.PackOptions(case=found, environment=name, engine=kind.name, image=image, pythons=pythons)
         with out.step(f"packing {case}, environment {name}") as note, _writing(path):
             packed = pack.pack(top, options, packing, path, note)
             files = parts.split(path, part_bytes) if part_bytes else [path]
-    for line in _packed_lines(packed, files):
-        out.say(line)
-
-
-def _output(wanted: Path | None, name: str) -> Path:
-    return wanted / name if wanted and wanted.is_dir() else wanted or Path(name)
+    for file in files:
+        out.say(f"wrote {shown(file)} ({size(file.stat().st_size)})")
+    also = f", and Python {packed.python} for the case" if kind.uses_host_python else " and a Docker engine"
+    also += f" with the image {image}" if image else ""
+    out.say(f"on the host, which needs Python {' or '.join(packed.pythons)}{also}:")
+    if part_bytes:
+        out.say(f"  python3 {files[-1].name}   # with all these files in one directory")
+    else:
+        out.say(f"  tar xf {path.name} && {packed.run}")
 
 
 @contextmanager
@@ -92,49 +86,14 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise UsageError(
-            f"{error.filename or path} can't be written: {error.strerror}; name another with --output"
-        ) from None
-
-
-def _engine(
-    name: str | None, image: str | None, top: Path, say: "Note", opened: ExitStack
-) -> "tuple[type[Engine], Engine | None]":
-    """The kind of engine that the host is to have, and the one here that packs its environments, if one does."""
-    from gpu_casebook.engines import registry
-
-    if image:
-        kind = registry.kind(name or registry.capable("has_images"))
-        if not kind.has_images:
-            raise UsageError(f"--image {image} needs the docker engine; leave out --engine {name}")
-        return kind, None
-    engine = opened.enter_context(registry.choose(name, top, say))
-    return type(engine), engine
+        where = error.filename or path
+        raise UsageError(f"{where} can't be written: {error.strerror}; name another with --output") from None
 
 
 def _versions(text: str | None) -> list[str]:
     if text and not re.fullmatch(r"3\.\d+(,3\.\d+)*", text):
         raise UsageError(f"--python {text}: write a version such as 3.12, or several: 3.11,3.12")
     return list(dict.fromkeys(text.split(","))) if text else []
-
-
-def _packed_lines(packed: "Bundle", files: Sequence[Path]) -> Iterator[str]:
-    """What was written, and what to do with it there."""
-    for path in files:
-        yield f"wrote {shown(path)} ({size(path.stat().st_size)})"
-    yield f"on the host, which needs Python {' or '.join(packed.pythons)}{_also(packed)}:"
-    if len(files) == 1:
-        yield f"  tar xf {files[0].name} && {packed.run}"
-    else:
-        yield f"  python3 {files[-1].name}   # with all these files in one directory"
-
-
-def _also(packed: "Bundle") -> str:
-    from gpu_casebook.engines.registry import kind
-
-    if kind(packed.engine).uses_host_python:
-        return f", and Python {packed.python} for the case"
-    return f" and a Docker engine{f' with the image {packed.named_image}' if packed.named_image else ''}"
 
 
 @app.command(name="bundle-run", epilog=EPILOG)
@@ -159,33 +118,22 @@ def bundle_run(
     A host without a runner has the bundle's own: python3 casebook-bundle/run.py, with the same options.
     """
     from gpu_casebook.bundle import there
+    from gpu_casebook.guest import starter
 
-    home = _opened(files)
+    try:
+        home = starter.opened(files).resolve()
+    except starter.Wrong as error:
+        raise CasebookError(str(error)) from None
     if not there.is_its_own(home):
         there.hand_over(home, sys.argv[sys.argv.index("bundle-run") + 1 :], files)
     from gpu_casebook.console import Console
 
-    options = run_options(
-        image=image,
-        trials=trials,
-        timeout=timeout,
-        gpu=gpu,
-        probes=probes,
-    )
+    options = run_options(image=image, trials=trials, timeout=timeout, gpu=gpu, probes=probes)
     out = Console(sys.stdout)
     with _writing(output or home.parent):
         returned, path = there.run(home, options, out, output)
     out.say(f"bring back: {path} ({size(path.stat().st_size)}); then: nox -s bundle-join -- {path.name}")
     raise typer.Exit(returned.verdict.exit_status)
-
-
-def _opened(files: Sequence[Path]) -> Path:
-    from gpu_casebook.guest import starter
-
-    try:
-        return starter.opened(files).resolve()
-    except starter.Wrong as error:
-        raise CasebookError(str(error)) from None
 
 
 @app.command(name="bundle-join")

@@ -13,9 +13,7 @@ from gpu_casebook.report.pages import publish
 
 
 class Joined(NamedTuple):
-    """`page` is the case's page; None where the evidence that is here is later and was kept."""
-
-    page: Path | None
+    page: Path | None  # the case's page; None where the evidence that is here is later and was kept
     warnings: list[str]
 
 
@@ -24,24 +22,19 @@ def join(returned: Returned, case: Case, reports: Path) -> Joined:
 
     Raises CasebookError where the parts of the file do not belong together, or nothing was run there.
     """
-    evidence = _evidence(returned)
-    path = evidence_path(reports, evidence)
-    if path.is_file() and load(path).started > evidence.started:
-        return Joined(None, [f"{path.name}: is of a later run, and was kept"])
-    return Joined(publish(reports, evidence), list(changes(evidence, case)))
-
-
-def _evidence(returned: Returned) -> Evidence:
     evidence, bundle = returned.evidence, returned.bundle
     if evidence is None:
         raise CasebookError(f"{bundle.case} was not run there: {'; '.join(returned.skipped) or 'no reason is given'}")
     there = (evidence.case.id, evidence.environment.name, evidence.case.digest)
     if there != (bundle.case, bundle.environment, bundle.case_digest):
         raise CasebookError(f"the evidence is not of the bundle that it names: {bundle.case}, {bundle.environment}")
-    return evidence
+    path = evidence_path(reports, evidence)
+    if path.is_file() and load(path).started > evidence.started:
+        return Joined(None, [f"{path.name}: is of a later run, and was kept"])
+    return Joined(publish(reports, evidence), list(_changes(evidence, case)))
 
 
-def changes(evidence: Evidence, case: Case) -> Iterator[str]:
+def _changes(evidence: Evidence, case: Case) -> Iterator[str]:
     """What of the case is not as it was when the bundle was packed."""
     if evidence.case.digest != case.digest():
         yield f"{case.id}: manifest or scripts have changed since the bundle was packed"
@@ -50,9 +43,6 @@ def changes(evidence: Evidence, case: Case) -> Iterator[str]:
         yield f"{case.id}: it has no environment {name} any more"
         return
     for path in dict.fromkeys(case.lock_path(name, variant) for variant in Variant):
-        if evidence.environment.locks.get(path.name) != _sha256(path):
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        if evidence.environment.locks.get(path.name) != sha256:
             yield f"{case.id}: locks/{path.name} has changed since the bundle was packed"
-
-
-def _sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -15,7 +15,7 @@ from gpu_casebook.engines.registry import choose
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.evidence import Evidence
 from gpu_casebook.guest import starter
-from gpu_casebook.manifest.case import Case, find, known_images
+from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.report.headline import summary
 from gpu_casebook.report.pages import publish
 from gpu_casebook.revision import CHECKOUT
@@ -59,13 +59,16 @@ def run(home: Path, options: Options, console: Console, back: Path | None = None
 def _run(home: Path, bundle: Bundle, options: Options, console: Console) -> Evidence | Skipped:
     root = home / "checkout"
     case = find(root, bundle.case, known_images(root))
-    _is_as_packed(case, bundle)
+    if case.digest() != bundle.case_digest:
+        raise CasebookError(f"{case.id}: the case is not as it was packed (a file more or less?); unpack it again")
     with choose(bundle.engine, root, console.say) as engine:
         options = replace(options, image=options.image or bundle.named_image)
-        if options.image is None:
-            _take_in(home, bundle, engine, console)
-        elif engine.has_images:
-            _must_be_there(engine, options.image)
+        images = [options.image] if options.image else [image.name for image in bundle.packed_images]
+        if not options.image and not (images and all(map(engine.image_id, images))):
+            with console.step("loading the bundle's environment") as note:
+                engine.take_in(home, note)
+        if engine.has_images:
+            _must_be_there(engine, images)
         result = run_case(case, options, engine, console)
     if isinstance(result, Skipped):
         console.say(f"{case.id}: skipped")
@@ -78,24 +81,10 @@ def _run(home: Path, bundle: Bundle, options: Options, console: Console) -> Evid
     return result
 
 
-def _is_as_packed(case: Case, bundle: Bundle) -> None:
-    if case.digest() != bundle.case_digest:
-        raise CasebookError(f"{case.id}: the case is not as it was packed (a file more or less?); unpack it again")
-
-
-def _take_in(home: Path, bundle: Bundle, engine: Engine, console: Console) -> None:
-    """Have what was packed on the engine. Raises MachineError where an image is missing all the same."""
-    names = [image.name for image in bundle.packed_images]
-    if not names or not all(map(engine.image_id, names)):
-        with console.step("loading the bundle's environment") as note:
-            engine.take_in(home, note)
-    for name in names:
-        _must_be_there(engine, name)
-
-
-def _must_be_there(engine: Engine, name: str) -> None:
-    if engine.image_id(name) is None:
-        raise MachineError(
-            f"the {engine.name} engine here has no image {name}, and there is no network to pull it from; "
-            "import it, name another with --image, or pack the bundle without --image"
-        )
+def _must_be_there(engine: Engine, images: Sequence[str]) -> None:
+    for name in images:
+        if engine.image_id(name) is None:
+            raise MachineError(
+                f"the {engine.name} engine here has no image {name}, and there is no network to pull it from; "
+                "import it, name another with --image, or pack the bundle without --image"
+            )

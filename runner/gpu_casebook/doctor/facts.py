@@ -50,7 +50,7 @@ class Facts:
     python: str
     system: str = "Linux"
     root_user: bool = False
-    uv: str | None = None
+    uv: str
     docker: DockerFacts = field(default_factory=DockerFacts)
     gpus: Sequence[HostGpu] = ()
     driver_traces: Sequence[str] = ()  # devices and libraries of an NVIDIA driver, whether or not it answers
@@ -58,7 +58,6 @@ class Facts:
     proxies: Mapping[str, str] = field(default_factory=dict)  # by variable, without credentials
     bundles: Mapping[str, bool] = field(default_factory=dict)  # variable that names certificates -> whether they exist
     ptrace: int = 0  # kernel.yama.ptrace_scope; 0 also where the kernel has no such restriction
-    py_spy: bool = True
     kernel_log: bool = True
     shared_memory_bytes: int | None = None
     pythons: Sequence[str] = ()

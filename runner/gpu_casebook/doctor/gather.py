@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -21,7 +20,6 @@ from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.engines.watching import py_spy
 from gpu_casebook.errors import CasebookError, ManifestError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
@@ -49,7 +47,7 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
         python=platform.python_version(),
         system=platform.system(),
         root_user=os.geteuid() == 0,
-        uv=_uv(),
+        uv=uv.version().removeprefix("uv "),
         docker=docker,
         gpus=hardware.gpus(),
         driver_traces=[*traces.devices, *(str(path) for name, path in traces.libraries.items() if "libcuda" in name)],
@@ -57,7 +55,6 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
         proxies=proxies(os.environ),
         bundles={name: Path(os.environ[name]).exists() for name in _BUNDLES if os.environ.get(name)},
         ptrace=_ptrace_scope(),
-        py_spy=py_spy() is not None,
         kernel_log=kernel_log.is_readable(),
         shared_memory_bytes=_shared_memory_bytes(),
         pythons=_pythons(),
@@ -106,13 +103,6 @@ def _in_environments(root: Path, every: Sequence[Recipe]) -> set[str]:
 
 def _ready(engine: Engine, every: Sequence[Recipe]) -> set[str]:
     return {recipe.lock for recipe in every} - {recipe.lock for recipe in engine.absent(every)}
-
-
-def _uv() -> str | None:
-    try:
-        return uv.version().removeprefix("uv ")
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _directories(root: Path, docker: DockerFacts) -> list[Directory]:

@@ -12,7 +12,7 @@ _ABOUT_SHOWN = 3
 
 def lines(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) -> Iterator[str]:
     """What is here, then two lines for each finding: what is wrong, and what fixes it; then how many there are."""
-    yield f"Python {facts.python}; uv {facts.uv or 'not installed'}; {_docker(facts)}; {_gpus(facts)}"
+    yield f"Python {facts.python}; uv {facts.uv}; {_docker(facts)}; {_gpus(facts)}"
     for finding in findings:
         yield f"{finding.severity + ':':<8} {_about(finding.about)}{finding.what}"
         yield f"    fix: {finding.fix}"

@@ -84,12 +84,6 @@ def nothing_to_run_in(facts: Facts) -> Advice:
         yield f"no Docker engine answers, and without one trials need Linux, not {facts.system}"
 
 
-@rule(Severity.ERROR, fix="python -m pip install uv")
-def uv_missing(facts: Facts) -> Advice:
-    if facts.uv is None:
-        yield "uv is not installed: no lock can be written, and the venv engine can't build"
-
-
 @rule(Severity.ERROR, fix="nvidia-smi; sudo modprobe nvidia; after an update of the driver: sudo reboot")
 def driver_silent(facts: Facts) -> Advice:
     if facts.driver_traces and not facts.gpus:
@@ -186,12 +180,6 @@ def proxies_differ(facts: Facts) -> Advice:
         upper = name.upper()
         if name.islower() and facts.proxies.get(upper, value) != value:
             yield f"{name} and {upper} differ; programs disagree on which counts", f'export {upper}="${name}"'
-
-
-@rule(Severity.WARNING, fix="python -m pip install py-spy")
-def py_spy_missing(facts: Facts) -> Advice:
-    if not facts.py_spy:
-        yield "py-spy is not installed: a hang shows only the stacks that Python itself can print"
 
 
 @rule(Severity.WARNING, fix="sudo sysctl kernel.yama.ptrace_scope=0")
