@@ -109,7 +109,7 @@ def form_of(project: str) -> dict[str, Any]:
 def _facts(source: Source) -> dict[str, Any]:
     """Return what templates/parts.md.j2 is rendered with."""
     run, environment = source.run, source.run.environment
-    tool, finding = finding_of(run)
+    finding = finding_of(run)
     failing = _sample(run, Variant.REPRO)
     stacks = failing.observation.stacks if failing else []
     return {
@@ -121,8 +121,7 @@ def _facts(source: Source) -> dict[str, Any]:
         "failing": failing,
         "stacks": "\n\n".join(f"{stack.command} ({stack.source})\n{stack.text}" for stack in stacks),
         "passing": _sample(run, Variant.FIXED),
-        "tool": tool,
-        "finding": sentence(finding) if finding else None,
+        "finding": finding,
         "environment_block": environment_block(environment),
         "attested": environment.attestation or Attestation(python=environment.python, platform="unknown"),
         "pins": [*environment.requirements, *environment.variant_requirements.get(Variant.REPRO, [])],
@@ -131,6 +130,7 @@ def _facts(source: Source) -> dict[str, Any]:
         "operating_system": operating_system,
         "plain": plain,
         "prose": prose,
+        "sentence": sentence,
         "raw": Markdown,
     }
 

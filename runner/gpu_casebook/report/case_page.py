@@ -3,17 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_path
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, code, link, prose, render_template
-from gpu_casebook.report.variant import VariantSection, variant_section
+from gpu_casebook.report.variant import variant_section
 from gpu_casebook.report.words import cautions, newest_hardware_first
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.run.probes.sanitizer import words_of
-from gpu_casebook.words import utc
+from gpu_casebook.words import plural, utc
 
 DIFF_LIMIT = 20_000
 XIDS_SHOWN = 5
@@ -21,20 +20,6 @@ PROVENANCE = {
     "distilled": "distilled: minimal code with the same defect, written for this corpus",
     "release": "release: the real package, in its buggy and in its fixed version",
 }
-
-
-@dataclass(frozen=True)
-class Section:
-    """What the page shows of one run."""
-
-    run: Evidence
-    headline: Markdown
-    path: str  # of its evidence, relative to the checkout
-    variants: Sequence[VariantSection]
-    cautions: Sequence[str]  # what lowers the worth of the evidence
-    instruments: Sequence[Words]  # what instruments showed
-    xids: Sequence[Markdown]  # faults in the kernel log
-    own_diff: str | None  # where the scripts differed from today's page
 
 
 def case_page(runs: Sequence[Evidence]) -> str:
@@ -49,15 +34,19 @@ def case_page(runs: Sequence[Evidence]) -> str:
         "case.md.j2",
         lead=lead,
         case=case,
+        headline=markdown(headline(lead)),
         provenance=PROVENANCE.get(case.provenance, case.provenance),
         upstream=_upstream(case.upstream),
         diff=_bounded(case.fix_diff),
+        runs=ordered,
         sections=[_section(run, case.fix_diff) for run in ordered],
     )
 
 
-def _section(run: Evidence, fix_diff: str) -> Section:
-    return Section(
+def _section(run: Evidence, fix_diff: str) -> Markdown:
+    """What the page shows of one run."""
+    return render_template(
+        "case_run.md.j2",
         run=run,
         headline=markdown(headline(run)),
         path=evidence_path(Path("reports"), run).as_posix(),
@@ -86,8 +75,7 @@ def _xids(run: Evidence) -> Iterator[Markdown]:
     texts = {(variant, xid.number, xid.process): xid.text for variant, xid in reversed(own)}
     for key, times in count.most_common(XIDS_SHOWN):
         variant, number, _ = key
-        runs = f"{times} time{'s' if times != 1 else ''}"
-        yield Markdown(f"Xid {number} during {prose(variant.value)}, {runs}: {code(texts[key])}")
+        yield Markdown(f"Xid {number} during {prose(variant.value)}, {plural(times, 'time')}: {code(texts[key])}")
 
 
 def _bounded(diff: str) -> str:

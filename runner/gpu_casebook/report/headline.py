@@ -6,11 +6,10 @@ part of the verdict's own headline. Phrases for CUDA errors are here; those for 
 """
 
 import re
-from collections.abc import Iterator, Sequence
 
 from gpu_casebook.evidence import Evidence, Observation, Trial, Variant
 from gpu_casebook.reading import cuda_errors
-from gpu_casebook.reading.findings import BAD_ACCESS, Finding, Tool, alike, brief, telling
+from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names
 from gpu_casebook.report.words import cautions
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, failing, surfaced
@@ -35,29 +34,29 @@ _WORDS = {
 }
 
 
-class Code(str):
-    """A piece that is code: a span of its own in Markdown, as it is in the terminal."""
-
-    __slots__ = ()
+_MARK = "\0"
+"""Stands before and after what is code in a headline, such as a kernel's name. Removed from what programs printed."""
 
 
-Span = str | Code
-
-
-def headline(run: Evidence) -> list[Span]:
-    """The report's first line, in pieces. What the verdict said, unless it is about a GPU fault that reproduces."""
-    said = run.reasons[0] if run.reasons else ""
+def headline(run: Evidence) -> str:
+    """The report's first line, for `plain` or `markdown`. What the verdict said, unless a GPU fault reproduces."""
+    said = plain(run.reasons[0]) if run.reasons else ""
     match = _HEADLINE.fullmatch(said)
-    fault = list(_fault(run, match["how"])) if match else []
-    return [f"{match['rate']}: ", *fault, f"; {match['fix']}"] if match and fault else [said]
+    fault = _fault(run, match["how"]) if match else ""
+    return f"{match['rate']}: {fault}; {match['fix']}" if match and fault else said
 
 
-def plain(spans: Sequence[Span]) -> str:
-    return "".join(spans)
+def plain(line: str) -> str:
+    return line.replace(_MARK, "")
 
 
-def markdown(spans: Sequence[Span]) -> Markdown:
-    return Markdown("".join(code(span) if isinstance(span, Code) else with_names(span) for span in spans))
+def markdown(line: str) -> Markdown:
+    parts = line.split(_MARK)
+    return Markdown("".join(code(part) if at % 2 else with_names(part) for at, part in enumerate(parts)))
+
+
+def _code(text: str) -> str:
+    return f"{_MARK}{plain(text)}{_MARK}"
 
 
 def summary(run: Evidence) -> list[str]:
@@ -70,20 +69,18 @@ def summary(run: Evidence) -> list[str]:
     return [one_line(first, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]
 
 
-def _fault(run: Evidence, how: str) -> Iterator[Span]:
+def _fault(run: Evidence, how: str) -> str:
     """How it fails; nothing where neither a CUDA error nor a finding says more than the verdict does."""
-    trial, (tool, found) = failing(run.trials), finding_of(run)
+    trial, found = failing(run.trials), finding_of(run)
     if trial:
-        yield from _error(trial.observation, found)
-        yield from _assertion(trial)
-        yield from _place(run, trial)
-    elif found and tool:
-        yield "no error shows" if how.startswith(_SILENT) else how
-        yield f", and {tool} finds "
-        yield from _marked(found)
+        return f"{_error(trial.observation, found)}{_assertion(trial)}{_place(run, trial)}"
+    if found:
+        shows = "no error shows" if how.startswith(_SILENT) else how
+        return f"{shows}, and {found.tool} finds {_marked(found)}"
+    return ""
 
 
-def finding_of(run: Evidence) -> tuple[Tool | None, Finding | None]:
+def finding_of(run: Evidence) -> Finding | None:
     """What is most telling of all that compute-sanitizer found in repro; what the case declares comes first.
 
     What it found in fixed as well is left out: both have it, and only one fails.
@@ -94,66 +91,57 @@ def finding_of(run: Evidence) -> tuple[Tool | None, Finding | None]:
     harmless = [found for probe in probes if probe.variant is Variant.FIXED for found in probe.report.findings]
     for report in reports:
         if report.declared is not None:
-            return report.tool, report.findings[report.declared]
+            return report.findings[report.declared]
         found = telling([its for its in report.findings if not any(alike(its, other) for other in harmless)])
         if found:
-            return report.tool, found
-    return None, None
+            return found
+    return None
 
 
-def _error(seen: Observation, found: Finding | None) -> Iterator[Span]:
+def _error(seen: Observation, found: Finding | None) -> str:
     name = seen.cuda_error or ""
     words = _WORDS.get(name)
-    yield words or Code(name)
     if found is None:
-        if words:
-            yield from (" (", Code(name), ")")
-    elif found.kind in BAD_ACCESS and found.kernel_name:
-        yield from (" in ", Code(found.kernel_name), f", {brief(found)}")
-    else:
-        yield f": {found.tool} finds "
-        yield from _marked(found)
+        return f"{words} ({_code(name)})" if words else _code(name)
+    if found.kind in BAD_ACCESS and found.kernel_name:
+        return f"{words or _code(name)} in {_code(found.kernel_name)}, {brief(found)}"
+    return f"{words or _code(name)}: {found.tool} finds {_marked(found)}"
 
 
-def _marked(found: Finding) -> Iterator[Span]:
+def _marked(found: Finding) -> str:
     """The finding in a few words, with the kernel's name as code."""
     words, name = brief(found), found.kernel_name
+    if not name:
+        return words
     if found.kind in BAD_ACCESS:
-        yield from (words, " in ", Code(name)) if name else (words,)
-    elif name and re.search(rf"\b{re.escape(name)}\b", words):
-        before, after = re.split(rf"\b{re.escape(name)}\b", words, maxsplit=1)
-        yield from (before, Code(name), after)
-    else:
-        yield words
+        return f"{words} in {_code(name)}"
+    return re.sub(rf"\b{re.escape(name)}\b", lambda match: _code(match[0]), words, count=1)
 
 
-def _assertion(trial: Trial) -> Iterator[Span]:
+def _assertion(trial: Trial) -> str:
     found = cuda_errors.find_assertion(f"{trial.stdout}\n{trial.stderr}")
-    if found:
-        its = "" if trial.observation.cuda_error == "cudaErrorAssert" else "after a device-side assertion "
-        yield from (f", {its}", Code(one_line(found.condition, _SHORT)), f" at {found.place.rpartition('/')[2]}")
+    if not found:
+        return ""
+    after = "" if trial.observation.cuda_error == "cudaErrorAssert" else "after a device-side assertion "
+    return f", {after}{_code(one_line(found.condition, _SHORT))} at {found.place.rpartition('/')[2]}"
 
 
-def _place(run: Evidence, trial: Trial) -> Iterator[Span]:
+def _place(run: Evidence, trial: Trial) -> str:
     probe = next((probe for probe in run.probes if isinstance(probe, LaunchBlockingProbe)), None)
     became = effect(probe) if probe else None
-    at = surfaced(trial.stderr)
-    if at and became is not Effect.SAME_LINE:
-        yield "; surfaced at "
-        yield from _line(at)
-    elif at:
-        yield "; raised at "
-        yield from _line(at)
+    text = ""
+    if at := surfaced(trial.stderr):
+        text = f"; {'raised' if became is Effect.SAME_LINE else 'surfaced'} at {_line(at)}"
     elif trial.observation.signal:
-        yield f"; ends in {trial.observation.signal}"
+        text = f"; ends in {trial.observation.signal}"
     if probe and became is Effect.MOVED and probe.launched:
-        yield ", launched at "
-        yield from _line(probe.launched)
+        text += f", launched at {_line(probe.launched)}"
     if became is Effect.GONE:
-        yield from ("; gone with ", Code("CUDA_LAUNCH_BLOCKING=1"), ", so it is a matter of timing")
+        text += f"; gone with {_code('CUDA_LAUNCH_BLOCKING=1')}, so it is a matter of timing"
+    return text
 
 
-def _line(at: SourceLine) -> Iterator[Span]:
+def _line(at: SourceLine) -> str:
     place = f"{at.file}:{at.line}"
     text = re.split(r"\s{2}#\s", at.text or "")[0]
-    yield from (Code(one_line(text, _SHORT)), f" ({place})") if text else (place,)
+    return f"{_code(one_line(text, _SHORT))} ({place})" if text else place

@@ -101,9 +101,9 @@ def local_link(text: str, path: str | None, top: str = "") -> Markdown:
     return Markdown(f"[{prose(text)}]({top}{path})")
 
 
-def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> str:
+def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> Markdown:
     """Render one of the package's templates/."""
-    return _environment(package).get_template(template).render(**values)
+    return Markdown(_environment(package).get_template(template).render(**values))
 
 
 @cache

@@ -2,17 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial, Variant
 from gpu_casebook.judging.description import digests, ending, spread, telling_line
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE
 from gpu_casebook.reading.stacks import who
-from gpu_casebook.report.markdown import Markdown, code, prose, with_names
+from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
 from gpu_casebook.report.words import interval, share
 from gpu_casebook.text import tail
+from gpu_casebook.words import plural
 
 FIGURES_SHOWN = 20
 TAIL_LINES = 30
@@ -30,17 +31,19 @@ _STACK_SOURCES = {
 """The most telling one first."""
 
 
-@dataclass(frozen=True)
-class AspectRow:
-    """One aspect of a trial, such as its exit status or a figure."""
+_OF_A_TRIAL = ("exit status", "signal", "exception", "message", "CUDA error", "hang")
+"""Aspects of each single trial, besides its figures."""
+
+
+class AspectRow(NamedTuple):
+    """One aspect of the trials, such as their exit status or a figure."""
 
     aspect: Markdown
-    declared: Markdown | None  # None: it is not declared
+    declared: Markdown  # empty: it is not declared
     seen: Markdown
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(NamedTuple):
     """Where one process of a trial stood before it was ended."""
 
     process: str
@@ -49,45 +52,26 @@ class Stack:
     text: str  # the innermost frames of its threads
 
 
-@dataclass(frozen=True)
-class VariantSection:
-    """One variant in one run."""
-
-    variant: Variant
-    rate: Rate
-    counts: str  # what the k of the rate are
-    rows: Sequence[AspectRow]
-    durations: Sequence[float]
-    sample: Trial | None  # the trial whose output is shown
-    stdout: str  # its last lines
-    stderr: str
-    stacks: Sequence[Stack]
-
-    @property
-    def headline(self) -> str:
-        return f"{self.variant}: {self.counts} in {self.rate.k} of {self.rate.n} runs" if self.rate.n else self.variant
-
-
-def variant_section(run: Evidence, variant: Variant) -> VariantSection:
+def variant_section(run: Evidence, variant: Variant) -> Markdown:
     trials = run.trials_of(variant)
     counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
-    sample, signature = _sample(trials), run.case.signature.get(variant, [])
-    rate = run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0)
+    sample = _sample(trials)
     differs = variant is Variant.REPRO and run.demand is not None and run.demand.differs
-    return VariantSection(
+    return render_template(
+        "case_variant.md.j2",
         variant=variant,
-        rate=rate,
+        rate=run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0),
         counts="unlike the commonest output" if differs else "as declared",
-        rows=[*_rows(_uninstrumented(signature), counted, rate), *_sanitizer_rows(signature, run, variant)],
+        rows=list(_rows(run, variant, counted)),
         durations=[trial.duration_s for trial in counted],
         sample=sample,
         stdout=tail(sample.stdout, TAIL_LINES, TAIL_WIDTH) if sample else "",
         stderr=tail(sample.stderr, TAIL_LINES, TAIL_WIDTH) if sample else "",
-        stacks=stacks(sample),
+        stacks=_stacks(sample),
     )
 
 
-def stacks(trial: Trial | None) -> list[Stack]:
+def _stacks(trial: Trial | None) -> list[Stack]:
     """One for each process, from the source that says most; the trial's first process first."""
     telling = list(_STACK_SOURCES)
     found = sorted(trial.observation.stacks if trial else (), key=lambda stack: telling.index(stack.source))
@@ -110,49 +94,38 @@ def _sample(trials: Sequence[Trial]) -> Trial | None:
     return min(trials, key=lambda trial: telling.index(trial.outcome), default=None)
 
 
-def _rows(signature: Sequence[str], counted: Sequence[Trial], rate: Rate) -> Iterator[AspectRow]:
-    declared = {aspect: value for aspect, _, value in (line.partition(": ") for line in signature)}
+def _rows(run: Evidence, variant: Variant, counted: Sequence[Trial]) -> Iterator[AspectRow]:
+    """What is declared, then what else was printed, then what compute-sanitizer finds, in trials of its own."""
+    lines = run.case.signature.get(variant, [])
+    declared = {aspect: value for aspect, _, value in (line.partition(": ") for line in lines)}
+    under_sanitizer = declared.pop(EXECUTABLE, None)
     for aspect, value in declared.items():
-        if row := _over_trials(aspect, value, counted, rate):
-            yield row
-            continue
-        figure = aspect.removeprefix("figure ")
-        seen_in_trial = _ASPECTS.get(aspect) or _figure(figure)
-        label = prose(aspect) if aspect in _ASPECTS else code(figure)
-        yield AspectRow(label, code(value), _together([seen_in_trial(trial, value) for trial in counted]))
-    printed = dict.fromkeys(name for trial in counted for name in trial.observation.figures)
-    others = [name for name in printed if f"figure {name}" not in declared]
-    for name in others[:FIGURES_SHOWN]:
-        yield AspectRow(code(name), None, _together([_figure(name)(trial, "") for trial in counted]))
+        yield _row(aspect, value, counted, run.rates.get(variant))
+    printed = dict.fromkeys(f"figure {name}" for trial in counted for name in trial.observation.figures)
+    for aspect in [aspect for aspect in printed if aspect not in declared][:FIGURES_SHOWN]:
+        yield _row(aspect, "", counted, None)
+    if under_sanitizer is not None:
+        reports = [trial.sanitizer for trial in run.sanitized if trial.variant is variant and trial.sanitizer]
+        yield AspectRow(
+            prose(EXECUTABLE), prose(under_sanitizer), _together([prose(_finding(each)) for each in reports])
+        )
 
 
-def _over_trials(aspect: str, declared: str, counted: Sequence[Trial], rate: Rate) -> AspectRow | None:
-    """The row of an aspect of all trials together; None for an aspect of each single one."""
+def _row(aspect: str, declared: str, counted: Sequence[Trial], rate: Rate | None) -> AspectRow:
     kind, _, name = aspect.partition(" ")
-    if aspect == "rate":
-        label, seen = prose(aspect), f"{share(rate)}, {interval(rate)}" if rate.n else "none"
+    if kind == "rate":
+        label, seen = prose(kind), prose(f"{share(rate)}, {interval(rate)}" if rate and rate.n else "none")
     elif kind == "digest":
-        values = len(digests(counted, name))
-        seen = f"{values} value{'s' * (values != 1)} in {len(counted)} run{'s' * (len(counted) != 1)}"
         label = code(name)
+        seen = prose(f"{plural(len(digests(counted, name)), 'value')} in {plural(len(counted), 'run')}")
     elif kind == "growth":
         grown = [trial.growth for trial in counted if trial.growth is not None]
-        label, seen = Markdown(f"growth of {code(name)}"), f"{spread(grown)} per step" if grown else "too few steps"
+        label = Markdown(f"growth of {code(name)}")
+        seen = prose(f"{spread(grown)} per step" if grown else "too few steps")
     else:
-        return None
-    return AspectRow(label, code(declared), prose(seen))
-
-
-def _uninstrumented(signature: Sequence[str]) -> list[str]:
-    return [line for line in signature if not line.startswith(f"{EXECUTABLE}: ")]
-
-
-def _sanitizer_rows(signature: Sequence[str], run: Evidence, variant: Variant) -> Iterator[AspectRow]:
-    """What the tool must find is seen in trials of its own."""
-    own = [trial for trial in run.sanitized if trial.variant is variant]
-    for line in set(signature) - set(_uninstrumented(signature)):
-        seen = [prose(_finding(trial.sanitizer)) for trial in own if trial.sanitizer]
-        yield AspectRow(prose(EXECUTABLE), prose(line.partition(": ")[2]), _together(seen))
+        label = prose(aspect) if aspect in _OF_A_TRIAL else code(aspect.removeprefix("figure "))
+        seen = _together([_seen(aspect, declared, trial) for trial in counted])
+    return AspectRow(label, code(declared), seen)
 
 
 def _finding(report: SanitizerReport) -> str:
@@ -166,22 +139,40 @@ def _finding(report: SanitizerReport) -> str:
 
 def _together(seen: Sequence[Markdown]) -> Markdown:
     """Each different thing once, the most frequent first, with how often where they differ."""
-    count = Counter(seen).most_common()
+    count = Counter(each or NOTHING for each in seen).most_common()
     if len(count) == 1:
         return count[0][0]
     return Markdown("; ".join(f"{what} ({times} of {len(seen)})" for what, times in count)) or NOTHING
 
 
-def _exit(trial: Trial, _declared: str) -> Markdown:
+def _seen(aspect: str, declared: str, trial: Trial) -> Markdown:
+    """What is seen of an aspect in one trial, given what is declared; empty for nothing."""
     seen = trial.observation
+    match aspect:
+        case "exit status" | "signal":
+            return _exit(seen)
+        case "exception":
+            return code(seen.exception or "")
+        case "message":  # without a line that matches, the one that says most
+            return code(_matching_line(trial, declared) or telling_line(seen.message or ""))
+        case "CUDA error":
+            return code(seen.cuda_error or "")
+        case "hang":
+            return with_names(ending(seen))
+        case _:
+            return _figure(seen, aspect.removeprefix("figure "))
+
+
+def _exit(seen: Observation) -> Markdown:
     if seen.timed_out or seen.out_of_memory:
         return prose("ended at the time limit" if seen.timed_out else "ended at the memory limit")
     return code(seen.signal or str(seen.exit_status))
 
 
-def _message(trial: Trial, declared: str) -> Markdown:
-    """The line that matches; without one, the line that says most."""
-    return code(_matching_line(trial, declared) or telling_line(trial.observation.message or "")) or NOTHING
+def _figure(seen: Observation, name: str) -> Markdown:
+    if name in seen.contradicted:
+        return prose("contradicts itself")
+    return code(f"{seen.figures[name]:.4g}") if name in seen.figures else Markdown("")
 
 
 def _matching_line(trial: Trial, pattern: str) -> str | None:
@@ -199,24 +190,3 @@ def _search(pattern: str, text: str) -> re.Match[str] | None:
         return re.search(pattern, text)
     except re.error:  # old evidence, of a Python that took it
         return None
-
-
-def _figure(name: str) -> Callable[[Trial, str], Markdown]:
-    def figure(trial: Trial, _declared: str) -> Markdown:
-        seen: Observation = trial.observation
-        if name in seen.contradicted:
-            return prose("contradicts itself")
-        return code(f"{seen.figures[name]:.4g}") if name in seen.figures else NOTHING
-
-    return figure
-
-
-_ASPECTS: dict[str, Callable[[Trial, str], Markdown]] = {
-    "exit status": _exit,
-    "signal": _exit,
-    "exception": lambda trial, _: code(trial.observation.exception or "") or NOTHING,
-    "message": _message,
-    "CUDA error": lambda trial, _: code(trial.observation.cuda_error or "") or NOTHING,
-    "hang": lambda trial, _: with_names(ending(trial.observation)),
-}
-"""What is seen of an aspect in one trial, given what is declared."""
