@@ -205,6 +205,7 @@ def test_last_words_are_the_error_on_one_line() -> None:
     assert said.startswith("No solution found when resolving dependencies: Because there is no version of nosuch==1")
     assert uv.last_words("warning: x\nerror: it\n  cause: y\n") == "error: it cause: y"
     assert uv.last_words("no\nmark\n") == "no mark"
+    assert uv.last_words("WARNING: slow\nERROR: no x\nERROR: No matching  file\n") == "ERROR: No matching file"
     assert len(uv.last_words("error: " + "x" * 5000)) < 1000
 
 

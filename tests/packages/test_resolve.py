@@ -1,5 +1,6 @@
 import base64
 import hashlib
+import json
 import shutil
 import socket
 import threading
@@ -51,29 +52,34 @@ def record(text: str) -> str:
 
 @dataclass(frozen=True)
 class Index:
-    """A package index in a directory, as simple HTML pages, and a second one beside it."""
+    """A package index in a directory, as PEP 691 has it, and a second one beside it."""
 
     root: Path
     url: str
 
-    def add(self, name: str, version: str, *requires: str, to: str = "simple", hashed: bool = True) -> Path:
+    def add(
+        self, name: str, version: str, *requires: str, to: str = "simple", hashed: bool = True, sized: bool = True
+    ) -> Path:
         path = wheel(self.root / "files" / to, name, version, *requires, content=to)
         page = self.root / to / name / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        digest = f"#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}" if hashed else ""
-        with page.open("a") as file:
-            file.write(f'<a href="/files/{to}/{path.name}{digest}">{path.name}</a>\n')
+        listing = json.loads(page.read_text()) if page.is_file() else {"meta": {"api-version": "1.1"}, "name": name}
+        hashes = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()} if hashed else {}
+        file: dict[str, object] = {"filename": path.name, "url": f"/files/{to}/{path.name}", "hashes": hashes}
+        file |= {"size": path.stat().st_size} if sized else {}
+        page.write_text(json.dumps(listing | {"files": [*listing.get("files", []), file]}))
         return path
 
 
 class Quiet(SimpleHTTPRequestHandler):
+    extensions_map = {".html": "application/vnd.pypi.simple.v1+json"}  # noqa: RUF012
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing."""
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
-    resolve._asked_size.cache_clear()
     root = tmp_path / "index"
     root.mkdir()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root))) as server:
@@ -105,7 +111,7 @@ class TestLockText:
         files = [index.add("app", "1.0", "dep>=1", "extra; python_version >= '3.13'"), index.add("dep", "1.5")]
         index.add("dep", "2.0")
         files[1] = tmp_path / "index/files/simple/dep-2.0-py3-none-any.whl"
-        text = lock_text(["App==1.0"], "3.12", ignore)
+        text = lock_text(["App==1.0"], "3.12")
         digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         size = sum(file.stat().st_size for file in files)
         assert text == (
@@ -121,17 +127,17 @@ class TestLockText:
 
     def test_no_requirements_need_no_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         point_uv_at(monkeypatch, dead_index(), tmp_path)
-        text = lock_text([], "3.11", ignore)
+        text = lock_text([], "3.11")
         assert read_lock(text) == ((), {"requirements": "", **DEFAULTS, "download-bytes": "0"}, ())
 
     def test_pins_of_the_lock_before_are_kept(self, index: Index) -> None:
         index.add("app", "1.0", "dep>=1")
         index.add("dep", "1.5")
-        before = lock_text(["app==1.0"], "3.11", ignore)
+        before = lock_text(["app==1.0"], "3.11")
         index.add("dep", "2.0")
         shutil.rmtree(index.root.parent / "uv-cache")
-        assert lock_text(["app==1.0"], "3.11", ignore, before) == before
-        assert "dep==2.0" in lock_text(["app==1.0"], "3.11", ignore)
+        assert lock_text(["app==1.0"], "3.11", before) == before
+        assert "dep==2.0" in lock_text(["app==1.0"], "3.11")
 
     @pytest.mark.parametrize("variable", ["UV_FIND_LINKS", "PIP_FIND_LINKS"])
     def test_a_local_build_never_gets_in(
@@ -140,7 +146,7 @@ class TestLockText:
         public = index.add("app", "1.0")
         wheel(tmp_path / "wheels", "app", "1.0+cpu")
         monkeypatch.setenv(variable, str(tmp_path / "wheels"))
-        assert hashlib.sha256(public.read_bytes()).hexdigest() in lock_text(["app==1.0"], "3.11", ignore)
+        assert hashlib.sha256(public.read_bytes()).hexdigest() in lock_text(["app==1.0"], "3.11")
 
     @pytest.mark.parametrize("variable", ["UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"])
     def test_a_build_of_another_index_never_gets_in(
@@ -150,7 +156,7 @@ class TestLockText:
         index.add("app", "1.0", to="other")
         index.add("app", "1.0+cu130", to="other")
         monkeypatch.setenv(variable, f"{index.url}/other")
-        lock = lock_text(["app==1.0"], "3.11", ignore)
+        lock = lock_text(["app==1.0"], "3.11")
         assert hashlib.sha256(public.read_bytes()).hexdigest() in lock
         assert lock.count("--hash") == 1
 
@@ -163,19 +169,17 @@ class TestLockText:
         monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
         monkeypatch.delenv("UV_NO_CONFIG")
         with pytest.raises(BuildError, match=r"^app==1\.0\+cpu comes from a file of this machine"):
-            lock_text(["app==1.0"], "3.11", ignore)
+            lock_text(["app==1.0"], "3.11")
 
     def test_a_version_that_does_not_exist(self, index: Index) -> None:
         index.add("app", "1.0")
         with pytest.raises(BuildError, match=r"^the requirements can't be locked: .*no version of app==2\.0") as caught:
-            lock_text(["app==2.0"], "3.11", ignore)
+            lock_text(["app==2.0"], "3.11")
         assert "\n" not in str(caught.value)
 
     def test_an_index_without_hashes(self, index: Index) -> None:
         path = index.add("app", "1.0", hashed=False)
-        assert f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" in lock_text(
-            ["app==1.0"], "3.11", ignore
-        )
+        assert f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" in lock_text(["app==1.0"], "3.11")
 
     def test_a_lock_without_hashes_is_never_given_out(self) -> None:
         with pytest.raises(BuildError, match=r"^there is no hash for app, so it can't be locked$"):
@@ -184,20 +188,14 @@ class TestLockText:
     def test_an_unreachable_index(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         point_uv_at(monkeypatch, dead_index(), tmp_path)
         with pytest.raises(BuildError, match=r"^the package index can't be reached, so nothing was locked: ") as caught:
-            lock_text(["app==1.0"], "3.11", ignore)
+            lock_text(["app==1.0"], "3.11")
         assert "\n" not in str(caught.value)
 
-    def test_a_size_nobody_tells(self, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-        index.add("app", "1.0")
-        monkeypatch.setattr(resolve, "_asked_size", lambda _url: None)
-        notes: list[str] = []
-        text = lock_text(["app==1.0"], "3.11", notes.append)
+    def test_a_size_that_the_index_does_not_tell(self, index: Index) -> None:
+        index.add("app", "1.0", sized=False)
+        text = lock_text(["app==1.0"], "3.11")
         assert "# download-bytes: unknown\n" in text
         assert wheel_bytes(text) is None
-        assert "does not tell the size" in notes[-1]
-
-    def test_a_size_no_server_tells(self, index: Index) -> None:
-        assert resolve._asked_size("http://127.0.0.1:9/none.whl") is None
 
 
 DEFAULTS = {"python": "3.11", "platform": "x86_64-manylinux_2_36"}

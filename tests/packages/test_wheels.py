@@ -53,18 +53,6 @@ def test_without_a_pip_of_its_own_it_takes_the_one_uv_brings(monkeypatch: pytest
     assert wheels._pip()[1:] == ["tool", "run", "pip"]
 
 
-@pytest.mark.parametrize(
-    ("stderr", "words"),
-    [
-        ("WARNING: slow\nERROR: no version of x\nERROR: No matching  distribution\n", "No matching distribution"),
-        ("something else\nbroke\n", "something else broke"),
-        ("", "pip said nothing"),
-    ],
-)
-def test_the_last_words_of_pip(stderr: str, words: str) -> None:
-    assert wheels._last_words(stderr) == words
-
-
 def test_wheels_of_another_python_come_from_the_index(tmp_path: Path) -> None:
     found = wheels.download_pins(["markupsafe==3.0.2"], "3.13", tmp_path, print)
     assert [path.name.split("-")[2] for path in found] == ["cp313"]

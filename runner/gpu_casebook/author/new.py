@@ -270,7 +270,7 @@ class _Making:
             for variant in Variant if draft.release else (Variant.REPRO,):
                 name = f"{draft.environment}.{variant}.txt" if draft.release else f"{draft.environment}.txt"
                 self.say(f"locking {name} ...")
-                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python, _quiet)
+                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python)
                 self.say(f"one trial of {variant} ({engine.version}) ...")
                 recipe = Recipe(image=draft.image, lock=locks[name], python=draft.python)
                 result = self._trial(draft, variant, engine, engine.prepare(recipe, _quiet), _quiet)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,6 @@ from gpu_casebook.cli.base import (
     shown,
 )
 from gpu_casebook.errors import UsageError
-
-if TYPE_CHECKING:
-    from gpu_casebook.evidence import Variant
 
 
 @app.command(epilog="Exit status: 0 found; 22 an end is not what it was said to be; the others as everywhere.")
@@ -74,11 +71,14 @@ def bisect(
     """
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
+    from gpu_casebook.evidence import Variant
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.releases.bisect import BisectOptions, Stopped
     from gpu_casebook.releases.bisect import bisect as search
     from gpu_casebook.report.bisection import sureness
 
+    if variant not in set(Variant):
+        raise UsageError(f"--variant {variant}: write repro or fixed")
     top = root()
     out = Console(sys.stdout)
     options = BisectOptions(
@@ -86,7 +86,7 @@ def bisect(
         bad=bad,
         good=good,
         fixed_in=fixed_in,
-        variant=_variant(variant),
+        variant=Variant(variant),
         others=others or (),
         expect_message=expect_message,
         good_message=good_message,
@@ -105,12 +105,3 @@ def bisect(
     for line in sureness(record):
         out.say(f"  {line}")
     out.say(f"report: {shown(page)}")
-
-
-def _variant(name: str) -> "Variant":
-    from gpu_casebook.evidence import Variant
-
-    try:
-        return Variant(name)
-    except ValueError:
-        raise UsageError(f"--variant {name}: write repro or fixed") from None

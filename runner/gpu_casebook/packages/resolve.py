@@ -2,14 +2,10 @@
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +16,9 @@ from gpu_casebook.evidence import Variant
 from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import pin
+from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import _ENTRY, PLATFORM, basis, read_lock
 from gpu_casebook.packages.settings import for_uv
-from gpu_casebook.packages.uv import last_words, program
 from gpu_casebook.trial import Note
 
 # Settings of uv, without UV_: where files may come from, and which versions are chosen.
@@ -41,29 +37,27 @@ def write_locks(case: Case, note: Note) -> list[Path]:
             path = case.lock_path(name, variant)
             if path not in texts:
                 note(f"resolving {path.name}")
-                texts[path] = lock_text(case.requirements(name, variant), spec.python, note, _text(path))
+                previous = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+                texts[path] = lock_text(case.requirements(name, variant), spec.python, previous)
     for path, text in texts.items():
         write_whole(path, text)
     return list(texts)
 
 
-def lock_text(requirements: Sequence[str], python: str, note: Note, previous: str = "") -> str:
-    """A requirements file with hashes and a header of ours, resolved against the package index.
+def lock_text(requirements: Sequence[str], python: str, previous: str = "") -> str:
+    """Return a requirements file with hashes and a header of ours, resolved against the package index.
 
     `previous` is a lock whose pins are kept where they fit. Raises BuildError where the index is unreachable, a
     version does not exist, or a file would not come from the index.
     """
-    body, size = _resolve(sorted(map(pin, requirements)), python, note, previous) if requirements else ("", 0)
+    body, size = _resolve(sorted(map(pin, requirements)), python, previous) if requirements else ("", 0)
     header = basis(requirements, python) | {"download-bytes": "unknown" if size is None else str(size)}
-    lines = [
-        "# Written by `nox -s lock`, not by hand.",
-        *(f"# {key}: {value}".rstrip() for key, value in header.items()),
-    ]
-    return "\n".join(lines) + "\n" + body
+    lines = [f"# {key}: {value}".rstrip() for key, value in header.items()]
+    return "\n".join(["# Written by `nox -s lock`, not by hand.", *lines, body])
 
 
 def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *, anywhere: bool = False) -> str:
-    """A lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
+    """Return a lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
 
     `requirements` need not be pinned. `previous` is a lock whose pins are kept where they fit. With `anywhere` files
     may come from wherever the host's settings say, such as a local build of PyTorch.
@@ -75,11 +69,7 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
         names = _local_packages(environ.get("UV_FIND_LINKS", ""))
         previous = _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], previous)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
-        asked, lock = Path(scratch, "requirements.in"), Path(scratch, "lock.txt")
-        asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
-        lock.write_text(previous)
-        _compile(asked, lock, python, "--generate-hashes", "--no-annotate", environ=environ)
-        return lock.read_text()
+        return _lock(Path(scratch), requirements, python, previous, environ).read_text()
 
 
 def _local_packages(find_links: str) -> set[str]:
@@ -88,33 +78,34 @@ def _local_packages(find_links: str) -> set[str]:
     return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
 
 
-def _resolve(requirements: Sequence[str], python: str, note: Note, previous: str) -> tuple[str, int | None]:
+def _resolve(requirements: Sequence[str], python: str, previous: str) -> tuple[str, int | None]:
+    """Return a lock's entries, and the bytes of their files."""
+    environ = index_settings(os.environ)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
-        asked, lock, files = (Path(scratch, name) for name in ("requirements.in", "lock.txt", "pylock.toml"))
-        asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
-        lock.write_text(previous)
-        _compile(asked, lock, python, "--generate-hashes", "--no-annotate")
-        _compile(lock, files, python, "--no-deps", "--format", "pylock.toml")
+        lock = _lock(Path(scratch), requirements, python, previous, environ)
+        files = lock.with_name("pylock.toml")  # which files the lock's hashes are of, where from, and their sizes
+        _compile(lock, files, python, "--no-deps", "--format", "pylock.toml", environ=environ)
         body, packages = lock.read_text(), tomllib.loads(files.read_text()).get("packages", [])
     _only_from_the_index(body, packages)
-    return body, _download_bytes(packages, note)
+    return body, _download_bytes(packages)
 
 
-def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str] | None = None) -> None:
+def _lock(directory: Path, requirements: Sequence[str], python: str, previous: str, environ: Mapping[str, str]) -> Path:
+    """Lock the requirements in a scratch directory; return the file."""
+    asked, lock = directory / "requirements.in", directory / "lock.txt"
+    asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
+    lock.write_text(previous)
+    _compile(asked, lock, python, "--generate-hashes", "--no-annotate", environ=environ)
+    return lock
+
+
+def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str]) -> None:
     target = ["--python", sys.executable, "--python-version", python, "--python-platform", PLATFORM]
     quiet = ["--no-header", "--no-progress", "--color=never"]
-    ended = subprocess.run(
-        [program(), "pip", "compile", source.name, "--output-file", output.name, *target, *quiet, *options],
-        cwd=source.parent,
-        env=dict(environ or index_settings(os.environ)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+    command = [uv.program(), "pip", "compile", source.name, "--output-file", output.name, *target, *quiet, *options]
+    ended = uv.captured(command, environ, source.parent)
     if ended.returncode:
-        words = last_words(ended.stderr)
+        words = uv.last_words(ended.stderr)
         if unreachable(words):
             raise BuildError(f"the package index can't be reached, so nothing was locked: {words}")
         raise BuildError(f"the requirements can't be locked: {words}")
@@ -155,38 +146,9 @@ def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     )
 
 
-def _download_bytes(packages: Sequence[Mapping[str, Any]], note: Note) -> int | None:
-    """Return the bytes of all packages together, of each the largest file that fits."""
-    note(f"asking the sizes of {len(packages)} packages")
-    with ThreadPoolExecutor(8) as pool:
-        sizes = list(pool.map(lambda package: [_size(file) for file in _files(package)], packages))
-    if any(size is None for each in sizes for size in each):
-        note("the index does not tell the size of every file, so the lock doesn't either")
+def _download_bytes(packages: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return the bytes of all packages together, of each the largest file that fits; None if the index hides one."""
+    files = [_files(package) for package in packages]
+    if not all("size" in file for each in files for file in each):
         return None
-    return sum(max(filter(None, each), default=0) for each in sizes)
-
-
-def _size(file: Mapping[str, Any]) -> int | None:
-    """Return the size that the index gives, or else the server that has the file."""
-    size = file.get("size")
-    return size if isinstance(size, int) else _asked_size(str(file["url"]))
-
-
-@lru_cache(maxsize=4096)
-def _asked_size(url: str) -> int | None:
-    import urllib.request  # noqa: PLC0415 it brings TLS along, which only locking needs
-
-    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - _only_from_the_index let http alone through
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            length = answer.headers.get("Content-Length", "")
-    except (OSError, HTTPException):
-        return None
-    return int(length) if length.isdecimal() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
+    return sum(max((int(file["size"]) for file in each), default=0) for each in files)

@@ -31,22 +31,31 @@ def version() -> str:
     return f"uv {installed('uv')}"
 
 
+def captured(
+    command: Sequence[str], environ: Mapping[str, str], directory: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run uv or pip without input; return how it ended and what it printed."""
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        cwd=directory,
+        env=dict(environ),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+
+
 def default_index(environ: Mapping[str, str] | None = None) -> str | None:
     """Return uv's default index, or None if uv does not say.
 
     `environ` is the environment for uv. Without it, neither variables nor the host's configuration files count.
     """
-    bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"UV_NO_CONFIG": "1"}
     with tempfile.TemporaryDirectory(prefix="casebook-index-") as elsewhere:  # no project's pyproject.toml counts
-        ended = subprocess.run(
-            [program(), "pip", "compile", "--quiet", "--emit-index-url", *(["--no-config"] * (environ is None)), "-"],
-            input="",
-            cwd=elsewhere,
-            env=bare if environ is None else dict(environ),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [program(), "pip", "compile", "--quiet", "--emit-index-url", "-"]
+        ended = captured(command, bare if environ is None else environ, Path(elsewhere))
     found = re.search(r"^--index-url (\S+)", ended.stdout, re.MULTILINE)
     return found[1] if found else None
 
@@ -94,9 +103,9 @@ def failure(output: str, log: Path) -> CasebookError:
 
 
 def last_words(output: str) -> str:
-    """Return the error that uv ends with, as one line: from "error:" or a cross to the end of the output."""
+    """Return the error that uv or pip ends with, as one line: from "error:" or a cross to the end of the output."""
     lines = output.splitlines()
-    begins = [number for number, line in enumerate(lines) if line.lstrip().startswith(("error:", _CROSS))]
+    begins = [number for number, line in enumerate(lines) if line.lstrip().lower().startswith(("error:", _CROSS))]
     words = " ".join(line.strip(_FRAME) for line in lines[begins[-1] if begins else -5 :])
     words = " ".join(words.split())
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]} ..."

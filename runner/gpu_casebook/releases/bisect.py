@@ -73,25 +73,16 @@ def bisect(
     plan = make_plan(case, options.run, engine)
     if isinstance(plan, Skipped):
         raise MachineError(f"no environment of {case.id} can run here: {'; '.join(plan.reasons)}")
-    failure = signature(
-        case,
-        plan.environment,
-        options.variant,
-        expect_message=options.expect_message,
-        good_message=options.good_message,
-    )
+    failure = signature(case, plan.environment, options.variant, options.expect_message, options.good_message)
     record = _new_record(options, plan, engine, failure)
     path = record_path(reports, case.id, record.question.package)
     unfinished = unfinished_path(path)
     record = _begun(record.question, unfinished, stopped) or record
     _say(record, console)
+    counts = trial_counts(plan, options.trials)
     with environments(plan, options.variant, engine, failure, console) as tried:
         bisector = Bisector(
-            record=record,
-            environments=tried,
-            counts=trial_counts(plan, options.trials),
-            console=console,
-            save=lambda record: record.write(unfinished),
+            record=record, environments=tried, counts=counts, console=console, save=lambda now: now.write(unfinished)
         )
         try:
             bisector.run()

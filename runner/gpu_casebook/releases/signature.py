@@ -98,7 +98,6 @@ def signature(
     case: Case,
     environment: str,
     variant: Variant,
-    *,
     expect_message: str | None = None,
     good_message: str | None = None,
 ) -> Signature:

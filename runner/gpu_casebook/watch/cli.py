@@ -37,18 +37,17 @@ def watch(
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.report.pages import render
-    from gpu_casebook.watch.watcher import WatchOptions
     from gpu_casebook.watch.watcher import watch as watch_case
 
-    out, options = Console(sys.stdout), WatchOptions(environment=environment, bisect=bisect, again=again)
-    chosen, place = chosen_cases(cases), reports or root() / "reports"
+    out, place = Console(sys.stdout), reports or root() / "reports"
+    chosen = chosen_cases(cases)
     if environment:
         for case in chosen:
             case.environment(environment)
     changes = 0
     with choose(engine, root(), out.say) as on:
         for case in chosen:
-            for found in watch_case(case, options, on, out, place):
+            for found in watch_case(case, on, out, place, environment=environment, search=bisect, again=again):
                 out.say(f"{case.id}, {_summary(found)}")
                 changes += found.changed
     *_, index = render(place, [])

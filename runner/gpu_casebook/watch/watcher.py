@@ -18,7 +18,6 @@ from gpu_casebook.releases.bisector import EndError
 from gpu_casebook.releases.environments import (
     Changes,
     EngineEnvironments,
-    Environments,
     TriedEnvironment,
     Unusable,
     environments,
@@ -32,15 +31,6 @@ from gpu_casebook.run.plan import Plan, Skipped, make_plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.watch.target import attempts, packages
 from gpu_casebook.words import utc
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchOptions:
-    """The options of the command."""
-
-    environment: str | None = None
-    bisect: bool = False  # find the first fixed release of what was fixed since
-    again: bool = False  # try also what is as it was at the last sighting
 
 
 class EnvironmentWatch(NamedTuple):
@@ -57,21 +47,29 @@ class EnvironmentWatch(NamedTuple):
 
 
 def watch(
-    case: Case, options: WatchOptions, engine: Engine, console: Console, reports: Path
+    case: Case,
+    engine: Engine,
+    console: Console,
+    reports: Path,
+    *,
+    environment: str | None = None,
+    search: bool = False,
+    again: bool = False,
 ) -> Iterator[EnvironmentWatch]:
-    """Yield each environment in turn, after its sighting was written.
+    """Yield one environment of the case, or each in turn, after its sighting was written.
 
+    `search` is for the first release that fixed what was fixed since; with `again` also what is as it was is tried.
     Raises BuildError where the package index can't be reached, CasebookError where an older record can't be read.
     """
-    for environment in [options.environment] if options.environment else case.manifest.environments:
-        plan = make_plan(case, Options(environment=environment), engine)
+    for name in [environment] if environment else case.manifest.environments:
+        plan = make_plan(case, Options(environment=name), engine)
         if isinstance(plan, Skipped):
-            yield EnvironmentWatch(environment, unknown="; ".join(plan.reasons).removeprefix(f"{environment}: "))
+            yield EnvironmentWatch(name, unknown="; ".join(plan.reasons).removeprefix(f"{name}: "))
             continue
         try:
-            yield _Watcher(plan, options, engine, console, reports).watch()
+            yield _Watcher(plan, engine, console, reports, search=search, again=again).watch()
         except UsageError as error:  # such as a failure that single trials can't show
-            yield EnvironmentWatch(environment, unknown=str(error))
+            yield EnvironmentWatch(name, unknown=str(error))
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,11 @@ class _Watcher:
     """A case in one environment."""
 
     plan: Plan
-    options: WatchOptions
     engine: Engine
     console: Console
     reports: Path
+    search: bool
+    again: bool
 
     @property
     def case(self) -> Case:
@@ -95,7 +94,7 @@ class _Watcher:
     def watch(self) -> EnvironmentWatch:
         record = known(self.reports, self.case.id)
         before = record.latest(self.environment)
-        seen = self._seen(None if self.options.again else before)
+        seen = self._seen(None if self.again else before)
         if seen.state is State.FIXED and not seen.first_fixed:
             seen = seen.model_copy(update={"first_fixed": self._first_fixed(seen)})
         record = record.with_sighting(self.environment, seen)
@@ -130,7 +129,7 @@ class _Watcher:
             return False
         return before.same_ground(self._pinned_of(found), self.case.digest())
 
-    def _tried(self, repro: Environments, fixed: Environments, changes: Changes, title: str) -> Sighting:
+    def _tried(self, repro: EngineEnvironments, fixed: EngineEnvironments, changes: Changes, title: str) -> Sighting:
         """Raises Unusable, and MachineError where trials can't be had."""
         with self.console.step(f"{self.case.id} with {title}") as note:
             with repro.at(changes, note) as environment:
@@ -189,7 +188,7 @@ class _Watcher:
             asked = found.question
             if asked.seeks_fix and (asked.package, asked.environment) == (package, self.environment):
                 return found.first
-        if not self.options.bisect:
+        if not self.search:
             return []
         options = BisectOptions(
             package=package,
