@@ -97,8 +97,6 @@ def bisect(
     )
     found = find(top, case, known_images(top))
     stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
-    if environment:
-        found.environment(environment)
     with choose(engine, top, out.say) as chosen:
         record, page = search(found, options, chosen, out, reports or top / "reports", stopped=stopped)
     out.say(f"{record.question.package}: {record.answer}")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,12 @@ class Guard:
         self._start: dict[str, GpuState] = {}
         self._shared = shared
         self._said_shared: set[str] = set()
+
+    def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
+        """Hold the GPUs, where they are this machine's, against every other runner; `wait` is told who has one."""
+        if not self._gpus:
+            return nullcontext()
+        return hardware.lock_gpus([gpu.index for gpu in self._gpus], wait, shared=self._shared)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         """Run a trial as the engine does, unless a GPU is unfit before it; one that broke meanwhile spoils it."""

@@ -115,10 +115,8 @@ def _say(record: Bisection, console: Console) -> None:
     where = f"{asked.case} in environment {asked.environment}, {asked.engine}"
     console.say(f"{where}: which {asked.package} {looked} it? {record.versions[0]} to {record.versions[-1]}")
     over = f", {len(record.passed_over)} passed over" if record.passed_over else ""
-    if between:
-        console.say(f"  {between} releases between them{over}: at most {halving.most_calls(between)} steps, and skips")
-    else:
-        console.say(f"  nothing is between them{over}: only the ends are tried")
+    steps = f"at most {halving.most_calls(between)} steps, and skips" if between else "only the ends are tried"
+    console.say(f"  {between or 'no'} releases between them{over}: {steps}")
 
 
 # From the options to a record
@@ -208,16 +206,14 @@ def _check_order(low: Version, high: Version, options: BisectOptions) -> None:
 
 def _command(question: Question, options: BisectOptions) -> str:
     """Return the command that does the same again."""
-    words = ["nox", "-s", "bisect", "--", question.case, "--package", question.package]
-    ends = [("--bad", question.bad), ("--fixed-in", question.good)]
+    ends = {"--bad": question.bad, "--fixed-in": question.good}
     if options.good:
-        ends = [("--good", question.good), ("--bad", question.bad)]
-    words += [word for end in ends for word in end]
-    words += replace(options.run, environment=question.environment).words(question.engine)
-    given: dict[str, object] = {"--expect-message": question.expect_message, "--good-message": question.good_message}
-    given |= {"--trials": question.trials, "--alpha": options.alpha}
+        ends = {"--good": question.good, "--bad": question.bad}
+    given: dict[str, object] = {"--package": question.package, **ends, "--expect-message": question.expect_message}
+    given |= {"--good-message": question.good_message, "--trials": question.trials, "--alpha": options.alpha}
+    given["--variant"] = question.variant.value if question.variant is not Variant.REPRO else None
+    words = ["nox", "-s", "bisect", "--", question.case]
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     words += [word for name, version in question.others.items() for word in ("--with", f"{name}=={version}")]
-    words += ["--variant", question.variant.value] if question.variant is not Variant.REPRO else []
-    words += ["--pre"] * options.pre
-    return shlex.join(words)
+    words += replace(options.run, environment=question.environment).words(question.engine)
+    return shlex.join([*words, *["--pre"] * options.pre])

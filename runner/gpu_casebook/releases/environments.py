@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 from platformdirs import user_cache_path
 
 from gpu_casebook.console import Console
-from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.guard import Guard, guarded
 from gpu_casebook.errors import BuildError, MachineError, UsageError
@@ -103,9 +102,7 @@ class EngineEnvironments:
 
         try:
             key = hashlib.sha256(lock.encode()).hexdigest()
-            # GPUs are held while trials run, and not while something is being installed.
-            held = plan.gpus and engine.local
-            with hardware.lock_gpus(plan.gpus, note, shared=plan.spec.share_gpu) if held else nullcontext():
+            with self.guard.hold_gpus(note):  # while trials run, and not while something is being installed
                 yield TriedEnvironment(key, _versions(lock), run_trial)
         finally:
             engine.forget(prepared)

@@ -2,14 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from gpu_casebook.console import Console
-from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, guarded
 from gpu_casebook.errors import EngineError
@@ -85,7 +83,7 @@ class _Run:
         self.console.say(f"{plan.case.id} in environment {plan.environment} ({self.engine.version})")
         # before the GPUs are held: building one takes minutes, and no GPU
         environments = _prepare(plan, self.engine, self.console)
-        with self._device_locks():
+        with self.guard.hold_gpus(self.console.say):
             places = self._places(environments)
             prepared = time.monotonic()
             reason = plan.gpu_mismatch(places[Variant.REPRO].attestation)
@@ -107,11 +105,6 @@ class _Run:
             started=started,
             durations=Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun),
         )
-
-    def _device_locks(self) -> AbstractContextManager[None]:
-        if self.plan.gpus and self.engine.local:
-            return hardware.lock_gpus(self.plan.gpus, self.console.say, shared=self.plan.spec.share_gpu)
-        return nullcontext()
 
     def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, AttestedEnvironment]:
         """What each variant runs in, and what is really there."""
