@@ -36,7 +36,7 @@ def bundle(
     ] = None,
     image: Annotated[str | None, typer.Option(help="Pack neither: the host has this image (docker).")] = None,
     python: Annotated[
-        str | None, typer.Option(metavar="X.Y[,X.Y]", help="The host's. Without it: with venv the case's, else this one.")
+        str | None, typer.Option(metavar="X.Y[,X.Y]", help="The host's. Without it: the case's (venv), or this one's.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The archive, or a directory for it. Without it: here.")

@@ -25,22 +25,18 @@ _POLL_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class HostGpu:
-    """One GPU as the driver tells of it. `minor` is the number in /dev/nvidia<minor>; memory in bytes.
-
-    `pci` is its place as "00000000:00:06.0", by which the kernel log knows it. `aside` says why it is not
-    to be used, and what to do about it: see `gpu_casebook.devices.aside`. What is unknown is empty.
-    """
+    """One GPU as the driver describes it. What is unknown is empty."""
 
     index: int
     name: str = ""
     uuid: str = ""
-    minor: int = 0
+    minor: int = 0  # the number in /dev/nvidia<minor>
     compute_capability: str = ""
     memory_bytes: int = 0
     free_bytes: int = 0
     driver: str = ""
-    pci: str = ""
-    aside: str | None = None
+    pci: str = ""  # its address as "00000000:00:06.0", by which the kernel log knows it
+    aside: str | None = None  # why it is not to be used, and what to do about it: see `devices/aside.py`
 
 
 def gpus() -> list[HostGpu]:
@@ -86,15 +82,12 @@ def _gpu(index: int, driver: str) -> HostGpu | None:
 
 def meets(spec: EnvironmentSpec, found: Sequence[HostGpu] | Sequence[Gpu]) -> str | None:
     """Return why these GPUs do not do for this environment, or None if they do."""
-    if spec.gpus == 0:
-        return None
-    if not found:
-        return f"{_counted(spec.gpus)} needed, and there is none"
     reasons = [reason for gpu in found if (reason := _unfit(spec, gpu))]
     fit = len(found) - len(reasons)
     if fit >= spec.gpus:
         return None
-    there = f"{_counted(spec.gpus)} needed, and there {'is' if fit == 1 else 'are'} {fit or 'none'}"
+    needed = "1 GPU is" if spec.gpus == 1 else f"{spec.gpus} GPUs are"
+    there = f"{needed} needed, and there {'are' if fit > 1 else 'is'} {fit or 'none'}"
     if len(found) < spec.gpus:
         return there
     return reasons[0] if fit == 0 else f"{there} that will do: {reasons[0]}"
@@ -119,15 +112,11 @@ def _unfit(spec: EnvironmentSpec, gpu: HostGpu | Gpu) -> str | None:
     return None
 
 
-def _counted(count: int) -> str:
-    return "1 GPU is" if count == 1 else f"{count} GPUs are"
-
-
 @contextmanager
 def lock_gpus(indices: Sequence[int], wait: Note, *, shared: bool = False) -> Iterator[None]:
-    """Hold these GPUs against every other runner on this host, of any user; `shared` against those that do not share.
+    """Hold these GPUs, and wait for every other runner on this host that has one, whichever user's it is.
 
-    `wait` is told who holds one that is not free yet.
+    With `shared`, others that share may have them too. `wait` is called with the name of the holder.
     """
     uuids = {gpu.index: gpu.uuid for gpu in gpus()}
     names = {uuids.get(index, f"index-{index}"): index for index in indices}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from gpu_casebook.doctor.facts import Facts, Need
 from gpu_casebook.doctor.rules import Shortcoming
 from gpu_casebook.errors import Severity
+from gpu_casebook.words import plural
 
 _ABOUT_SHOWN = 3
 
@@ -17,8 +18,8 @@ def lines(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) 
         yield f"{finding.severity + ':':<8} {_about(finding.about)}{finding.what}"
         yield f"    fix: {finding.fix}"
     counts = Counter(finding.severity for finding in findings)
-    found = [_counted(counts[severity], severity) for severity in Severity if counts[severity]]
-    yield f"{_counted(len(needs), 'environment')} looked at: {', '.join(found) or 'all is well'}"
+    found = [plural(counts[severity], severity) for severity in Severity if counts[severity]]
+    yield f"{plural(len(needs), 'environment')} looked at: {', '.join(found) or 'all is well'}"
 
 
 def _docker(facts: Facts) -> str:
@@ -39,7 +40,3 @@ def _about(names: Sequence[str]) -> str:
         return ""
     more = len(names) - _ABOUT_SHOWN
     return f"{', '.join(names[:_ABOUT_SHOWN])}{f' and {more} more' if more > 0 else ''}: "
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
