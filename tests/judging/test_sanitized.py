@@ -8,9 +8,9 @@ import pytest
 from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
 from gpu_casebook.judging.decision import Decision, Terms, decide
 from gpu_casebook.judging.expectation import Judgement, observe
-from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, report, settled, signature
+from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, mismatches, report, settled, signature
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
-from gpu_casebook.reading.findings import Tool
+from gpu_casebook.reading.findings import Finding, KernelPlace, Kind, Tool
 from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording
 
@@ -69,6 +69,10 @@ class TestRepro:
         assert judged.outcome is Outcome.OTHERWISE
         assert judged.mismatches[0].startswith(mismatch)
 
+    def test_of_several_findings_the_nearest_is_compared(self) -> None:
+        judged = repro(recorded("torch_raw_kernel.memcheck"), SanitizerFinding(kernel="store_one", size=3))
+        assert judged.mismatches == ("sanitizer size: expected 3, found 4",)
+
     def test_a_clean_report_lacks_the_finding(self) -> None:
         assert repro(recorded("clean.memcheck")) == Judgement(Outcome.OTHERWISE, ("compute-sanitizer found nothing",))
 
@@ -106,6 +110,33 @@ class TestRepro:
     def test_a_race(self) -> None:
         race = SanitizerFinding.model_validate({"tool": "racecheck", "kind": "race", "kernel": "reverse"})
         assert repro(recorded("race_read_after_write.racecheck-analysis"), race).outcome is Outcome.AS_EXPECTED
+
+
+class TestMismatches:
+    CALLED = Finding(
+        tool=Tool.MEMCHECK,
+        kind=Kind.OUT_OF_BOUNDS,
+        title="Invalid __global__ read of size 4",
+        access="read",
+        place=KernelPlace(function="helper(int)"),
+        device_frames=[KernelPlace(function="void ns::outer<float>(int)")],
+        text="",
+    )
+
+    @pytest.mark.parametrize("kernel", ["helper", "outer", "ns::outer<float>"])
+    def test_the_function_that_faulted_counts_as_well_as_the_kernel(self, kernel: str) -> None:
+        declared = SanitizerFinding.model_validate({"kind": "out-of-bounds", "access": "read", "kernel": kernel})
+        assert mismatches(declared, self.CALLED) == []
+
+    def test_what_differs_or_is_not_known(self) -> None:
+        declared = SanitizerFinding.model_validate({"tool": "racecheck", "size": 4, "kernel": "k"})
+        assert mismatches(declared, self.CALLED) == [
+            "sanitizer tool: expected racecheck, found memcheck",
+            "sanitizer size: expected 4, found none",
+            "sanitizer kernel: expected k, found void ns::outer<float>(int)",
+        ]
+        unknown = Finding(tool=Tool.RACECHECK, kind=Kind.OTHER, title="Something new", size=4, text="")
+        assert mismatches(declared, unknown) == ["sanitizer kernel: expected k, found none"]
 
 
 class TestFixed:

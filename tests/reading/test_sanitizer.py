@@ -14,8 +14,6 @@ from gpu_casebook.reading.findings import (
     Tool,
     alike,
     grouped,
-    matches,
-    missing,
     sentence,
     short_name,
 )
@@ -518,58 +516,6 @@ def test_racecheck_counts_hazards() -> None:
 )
 def test_without_a_summary_nothing_is_known(line: str) -> None:
     assert summary(report(line)) is None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expected:
-    tool: str | None = None
-    kind: str | None = None
-    access: str | None = None
-    size: int | None = None
-    kernel: str | None = None
-
-
-def test_a_finding_as_expected() -> None:
-    expected = Expected(tool="memcheck", kind="out-of-bounds", access="write", size=4, kernel="kernel_backward")
-    assert matches(expected, one(*OUT_OF_BOUNDS)) == []
-    assert matches(Expected(kernel="wkv::kernel_backward<float>"), one(*OUT_OF_BOUNDS)) == []
-    assert matches(Expected(), one(*OUT_OF_BOUNDS)) == []
-
-
-@pytest.mark.parametrize(
-    ("expected", "mismatch"),
-    [
-        (Expected(tool="racecheck"), "sanitizer tool: expected racecheck, found memcheck"),
-        (Expected(kind="misaligned"), "sanitizer kind: expected misaligned, found out-of-bounds"),
-        (Expected(access="read"), "sanitizer access: expected read, found write"),
-        (Expected(size=8), "sanitizer size: expected 8, found 4"),
-        (
-            Expected(kernel="kernel_forward"),
-            "sanitizer kernel: expected kernel_forward, found " + FULL_NAME,
-        ),
-    ],
-)
-def test_what_is_otherwise_is_said(expected: Expected, mismatch: str) -> None:
-    assert matches(expected, one(*OUT_OF_BOUNDS)) == [mismatch]
-
-
-def test_a_finding_without_the_fact() -> None:
-    assert matches(Expected(size=4, kernel="k"), one("Something new happened")) == [
-        "sanitizer size: expected 4, found none",
-        "sanitizer kernel: expected k, found none",
-    ]
-
-
-def test_the_function_that_faulted_counts_as_well_as_the_kernel() -> None:
-    finding = one("Invalid __global__ read of size 4", "    at helper(int)+0x1", "        Device Frame: outer(int)+0x2")
-    assert matches(Expected(kernel="helper"), finding) == matches(Expected(kernel="outer"), finding) == []
-
-
-def test_one_finding_of_several_is_enough() -> None:
-    findings = parse(report("Stack overflow", "", *OUT_OF_BOUNDS), Tool.MEMCHECK)
-    assert missing(Expected(kind="out-of-bounds", size=4), findings) == []
-    assert missing(Expected(kind="out-of-bounds", size=8), findings) == ["sanitizer size: expected 8, found 4"]
-    assert missing(Expected(size=4), []) == ["compute-sanitizer found nothing"]
 
 
 def test_findings_survive_json() -> None:

@@ -11,7 +11,7 @@ from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, 
 from gpu_casebook.judging.decision import Decision
 from gpu_casebook.judging.expectation import Judgement, judge
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
-from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, matches, missing, sentence
+from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE, parse, summary
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
@@ -32,7 +32,7 @@ def report(
     if result.infra:
         return SanitizerReport(tool=tool, version=version, missing=result.infra, cached=cached)
     findings = grouped(parse(result.stdout, tool))
-    positions = (at for at, finding in enumerate(findings) if declared and not matches(declared, finding))
+    positions = (at for at, finding in enumerate(findings) if declared and not mismatches(declared, finding))
     return SanitizerReport(
         tool=tool,
         version=version,
@@ -71,7 +71,21 @@ def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement
     if found.summary.not_printed:
         told = f"{found.tool} did not print {found.summary.not_printed} reports more, and those it did are others"
         return Judgement(Outcome.INFRA, infra=told)
-    return Judgement(Outcome.OTHERWISE, tuple(missing(expected, found.findings)))
+    nearest = min((mismatches(expected, finding) for finding in found.findings), key=len, default=None)
+    return Judgement(Outcome.OTHERWISE, tuple(nearest or [f"{EXECUTABLE} found nothing"]))
+
+
+def mismatches(expected: SanitizerFinding, finding: Finding) -> list[str]:
+    """Return what differs from the expectation, line by line."""
+    seen = {name: getattr(finding, name) for name in ("tool", "kind", "access", "size", "kernel")}
+    functions = [finding.kernel, finding.place.function, *(site.function for site in finding.sites)]
+    if expected.kernel and any(expected.kernel in function for function in functions if function):
+        seen["kernel"] = expected.kernel
+    return [
+        f"sanitizer {name}: expected {wanted}, found {'none' if found is None else found}"
+        for name, found in seen.items()
+        if (wanted := getattr(expected, name)) not in {None, found}
+    ]
 
 
 def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResult, seen: Observation) -> Judgement:

@@ -1,9 +1,9 @@
 """What an instrumented run found, as data, and in a sentence for a person. Pure."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -44,6 +44,9 @@ class Kind(StrEnum):
     TOOL = "tool"
     """The tool speaks of itself: it could not run, or may have missed something."""
     OTHER = "other"
+
+
+Severity = Literal["error", "warning", "info"]
 
 
 class Dim3(NamedTuple):
@@ -109,7 +112,7 @@ class Finding(Document):
     nearest: Nearest | None = None
     sites: list[Site] = Field(default_factory=list)
     hazards: int | None = None
-    severity: Literal["error", "warning", "info"] | None = None
+    severity: Severity | None = None
     detail: str | None = None
     error: str | None = None
     call: str | None = None
@@ -142,32 +145,14 @@ class Summary(Document, extra="ignore"):  # older evidence has more keys
     not_printed: int = 0
 
 
-class SanitizerExpectation(Protocol):
-    """What a manifest can say of a finding; None is not looked at.
-
-    `kernel` is the bare name, or any part of the full one.
-    """
-
-    @property
-    def tool(self) -> str | None: ...
-    @property
-    def kind(self) -> str | None: ...
-    @property
-    def access(self) -> str | None: ...
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def kernel(self) -> str | None: ...
-
-
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding for all that differ only in thread, block and address, in the order of the first of each.
+    """Return one finding for all that are alike, in the order of the first of each.
 
     The one that stands for all is the nearest to its allocation, then the first in thread order.
     """
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault(_what(finding), []).append(finding)
+        groups.setdefault(_identity(finding), []).append(finding)
     return [
         min(group, key=_order).model_copy(update={"count": sum(finding.count for finding in group)})
         for group in groups.values()
@@ -175,12 +160,41 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def alike(first: Finding, second: Finding) -> bool:
-    """Whether both are the same but for thread, block and address."""
-    return _what(first) == _what(second)
+    """Return whether both are the same but for thread, block and address."""
+    return _identity(first) == _identity(second)
+
+
+def _identity(finding: Finding) -> tuple[object, ...]:
+    # Of a report that was not understood, the text is all there is to compare.
+    text = finding.text if finding.kind in {Kind.OTHER, Kind.TOOL} else None
+    return finding.model_dump_json(exclude=_VARIES), finding.kernel, text
+
+
+_VARIES: dict[str, Any] = {
+    **dict.fromkeys(("title", "text", "count", "thread", "block", "hazards", "host_frames"), True),
+    "device_frames": True,  # their kernel counts, their lines do not
+    "nearest": {"distance"},
+    "sites": {"__all__": {"thread"}},
+}
+"""What may differ between reports of one fault."""
+
+
+def _order(finding: Finding) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    distance = finding.nearest.distance if finding.nearest else 0
+    return distance, tuple(finding.block or ()), tuple(finding.thread or ())
+
+
+BAD_ACCESS = {Kind.OUT_OF_BOUNDS, Kind.MISALIGNED, Kind.INVALID_ACCESS, Kind.LIFETIME}
+_CONSEQUENCES = {Kind.API_ERROR, Kind.TOOL, Kind.OTHER}
+
+
+def telling(findings: Sequence[Finding]) -> Finding | None:
+    """Return the first that is about the program's kernels or memory, not about a consequence of it or the tool."""
+    return next((finding for finding in findings if finding.kind not in _CONSEQUENCES), None)
 
 
 def sentence(finding: Finding) -> str:
-    """For a person, without a full stop.
+    """Return the finding in words, without a full stop.
 
     Such as "an out-of-bounds write of 4 bytes, just behind a 256-byte buffer, in kernel_backward (memcheck;
     thread (0,0,0), block (4,0,0))".
@@ -192,32 +206,15 @@ def sentence(finding: Finding) -> str:
         aside.append(_counted(finding.hazards, "hazard"))
     if finding.count > 1:
         aside.append(f"{finding.count:,} times")
-    return f"{_SENTENCES[finding.kind](finding)} ({'; '.join(aside)})"
+    return f"{_described(finding)} ({'; '.join(aside)})"
 
 
 def brief(finding: Finding) -> str:
-    """A few words for a headline, which names the kernel itself where it is an access that is bad."""
-    if finding.kind in BAD_ACCESS:
-        near = _near(finding.nearest, finding.size) if finding.nearest else ""
-        return f"{_access(finding)}{' ' if near.startswith('just') else ', '}{near}" if near else _access(finding)
-    return _SENTENCES[finding.kind](finding)
-
-
-def telling(findings: Sequence[Finding]) -> Finding | None:
-    """The first that speaks of the program's kernels or memory, and not of what follows from it or of the tool."""
-    return next((finding for finding in findings if finding.kind not in _CONSEQUENCES), None)
-
-
-def matches(expected: SanitizerExpectation, finding: Finding) -> list[str]:
-    """What differs from the expectation, line by line; empty where all of it holds."""
-    return list(_mismatches(expected, finding))
-
-
-def missing(expected: SanitizerExpectation, findings: Sequence[Finding]) -> list[str]:
-    """Empty if one of the findings is as expected; else what the nearest to it has otherwise."""
-    if not findings:
-        return ["compute-sanitizer found nothing"]
-    return min((matches(expected, finding) for finding in findings), key=len)
+    """Return a few words for a headline, which names the kernel of a bad access itself."""
+    if finding.kind not in BAD_ACCESS:
+        return _described(finding)
+    near = _near(finding)
+    return f"{_access(finding)}{' ' if near.startswith('just') else ', '}{near}" if near else _access(finding)
 
 
 def short_name(function: str) -> str:
@@ -232,72 +229,70 @@ def short_name(function: str) -> str:
     return names[-1] if names else function
 
 
-def _what(finding: Finding) -> tuple[object, ...]:
-    nearest = finding.nearest and (finding.nearest.side, finding.nearest.size)
-    sites = tuple((site.access, site.function, site.source) for site in finding.sites)
-    text = finding.text if finding.kind in {Kind.OTHER, Kind.TOOL} else None
-    return (
-        finding.tool,
-        finding.kind,
-        finding.access,
-        finding.space,
-        finding.size,
-        finding.place,
-        finding.kernel,
-        nearest,
-        sites,
-        finding.severity,
-        finding.detail,
-        finding.error,
-        finding.call,
-        text,
+_DESCRIPTIONS: Mapping[Kind, str] = {
+    Kind.UNINITIALIZED: "a read of {bytes}{memory} that nobody wrote{reader}",
+    Kind.UNUSED: "an allocation of {bytes} that was not used{detail}",
+    Kind.RACE: "{race}",
+    Kind.SYNC: "a barrier error{where}{detail}",
+    Kind.LEAK: "{bytes}{leaked} that nobody freed",
+    Kind.INVALID_FREE: "an invalid free{where}{detail}",
+    Kind.STACK_OVERFLOW: "a stack overflow{where}",
+    Kind.ASSERT: "a device-side assertion that does not hold{where}",
+    Kind.ILLEGAL_ADDRESS: "an access to an address that is not mapped{where}",
+    Kind.TRAP: "a trap{where}",
+    Kind.API_ERROR: "{error}, returned by {call}",
+    Kind.TOOL: "{title}",
+    Kind.OTHER: "{title}",
+}
+
+
+def _described(finding: Finding) -> str:
+    """Return what was found and where, such as "a stack overflow in kernel_backward"."""
+    where, near = _in_kernel(finding), _near(finding)
+    if finding.kind in BAD_ACCESS:
+        return f"{_access(finding)}{f', {near},' if near else ''}{where}"
+    reader = f" by {finding.call}" if finding.call else where
+    return _DESCRIPTIONS[finding.kind].format(
+        bytes=_bytes(finding),
+        call=finding.call or "a CUDA call",
+        detail=f": {finding.detail}" if finding.detail else "",
+        error=finding.error,
+        leaked=f" {finding.detail}" if finding.detail else "",
+        memory=f" of {finding.space} memory" if finding.space else "",
+        race=_race(finding),
+        reader=f",{reader}" if reader else "",
+        title=one_line(finding.title),
+        where=where,
     )
 
 
-def _order(finding: Finding) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    distance = finding.nearest.distance if finding.nearest else 0
-    return distance, tuple(finding.block or ()), tuple(finding.thread or ())
-
-
-BAD_ACCESS = {Kind.OUT_OF_BOUNDS, Kind.MISALIGNED, Kind.INVALID_ACCESS, Kind.LIFETIME}
-_CONSEQUENCES = {Kind.API_ERROR, Kind.TOOL, Kind.OTHER}
-
-
-def _bad_access(finding: Finding) -> str:
-    near = f", {_near(finding.nearest, finding.size)}," if finding.nearest else ""
-    return f"{_access(finding)}{near}{_in_kernel(finding)}"
-
-
 def _access(finding: Finding) -> str:
-    adjectives = {
-        Kind.OUT_OF_BOUNDS: "an out-of-bounds",
-        Kind.MISALIGNED: "a misaligned",
-        Kind.LIFETIME: "an untimely",
-    }
+    adjectives = {Kind.OUT_OF_BOUNDS: "out-of-bounds", Kind.MISALIGNED: "misaligned", Kind.LIFETIME: "untimely"}
+    adjective = adjectives.get(finding.kind, "invalid")
+    article = "a" if finding.kind is Kind.MISALIGNED else "an"
     space = f" {finding.space}-memory" if finding.space not in {None, "global"} else ""
-    adjective = adjectives.get(finding.kind, "an invalid")
-    return f"{adjective}{space} {finding.access} of {_bytes(finding)}"
+    return f"{article} {adjective}{space} {finding.access} of {_bytes(finding)}"
 
 
 _FAR = 2**40
 """Bytes. What a 32-bit index can reach is nearer; a null pointer is farther."""
 
 
-def _near(nearest: Nearest, size: int | None) -> str:
-    buffer = f"a {nearest.size:,}-byte buffer" if nearest.size is not None else "the nearest buffer"
+def _near(finding: Finding) -> str:
+    nearest = finding.nearest
+    if nearest is None:
+        return ""
     if nearest.distance >= _FAR:
         return "far from any buffer"
+    buffer = f"a {nearest.size:,}-byte buffer" if nearest.size is not None else "the nearest buffer"
+    far = _counted(nearest.distance, "byte")
     match nearest.side:
         case "inside":
             return f"inside {buffer}"
         case "after":
-            return f"just behind {buffer}" if nearest.distance == 1 else f"{_far(nearest)} after {buffer}"
+            return f"just behind {buffer}" if nearest.distance == 1 else f"{far} after {buffer}"
         case "before":
-            return f"just before {buffer}" if nearest.distance == size else f"{_far(nearest)} before {buffer}"
-
-
-def _far(nearest: Nearest) -> str:
-    return _counted(nearest.distance, "byte")
+            return f"just before {buffer}" if nearest.distance == finding.size else f"{far} before {buffer}"
 
 
 def _race(finding: Finding) -> str:
@@ -325,65 +320,9 @@ def _in_kernel(finding: Finding) -> str:
     return f" in {function}{_at(finding.place)}, called in {finding.kernel_name}{_at(frame)}"
 
 
-def _of_memory(finding: Finding) -> str:
-    return f" of {finding.space} memory" if finding.space else ""
-
-
 def _bytes(finding: Finding) -> str:
     return _counted(finding.size, "byte") if finding.size is not None else "memory"
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _space_before(detail: str | None) -> str:
-    return f" {detail}" if detail else ""
-
-
-def _colon(detail: str | None) -> str:
-    return f": {detail}" if detail else ""
-
-
-def _uninitialized(finding: Finding) -> str:
-    by = f" by {finding.call}" if finding.call else _in_kernel(finding)
-    return f"a read of {_bytes(finding)}{_of_memory(finding)} that nobody wrote{by and ','}{by}"
-
-
-def _title(finding: Finding) -> str:
-    return one_line(finding.title)
-
-
-_SENTENCES: Mapping[Kind, Callable[[Finding], str]] = {
-    Kind.OUT_OF_BOUNDS: _bad_access,
-    Kind.MISALIGNED: _bad_access,
-    Kind.INVALID_ACCESS: _bad_access,
-    Kind.LIFETIME: _bad_access,
-    Kind.UNINITIALIZED: _uninitialized,
-    Kind.UNUSED: lambda it: f"an allocation of {_bytes(it)} that was not used{_colon(it.detail)}",
-    Kind.RACE: _race,
-    Kind.SYNC: lambda it: f"a barrier error{_in_kernel(it)}{_colon(it.detail)}",
-    Kind.LEAK: lambda it: f"{_bytes(it)}{_space_before(it.detail)} that nobody freed",
-    Kind.INVALID_FREE: lambda it: f"an invalid free{_in_kernel(it)}{_colon(it.detail)}",
-    Kind.STACK_OVERFLOW: lambda it: f"a stack overflow{_in_kernel(it)}",
-    Kind.ASSERT: lambda it: f"a device-side assertion that does not hold{_in_kernel(it)}",
-    Kind.ILLEGAL_ADDRESS: lambda it: f"an access to an address that is not mapped{_in_kernel(it)}",
-    Kind.TRAP: lambda it: f"a trap{_in_kernel(it)}",
-    Kind.API_ERROR: lambda it: f"{it.error}, returned by {it.call or 'a CUDA call'}",
-    Kind.TOOL: _title,
-    Kind.OTHER: _title,
-}
-
-
-def _mismatches(expected: SanitizerExpectation, finding: Finding) -> Iterator[str]:
-    for name in ("tool", "kind", "access", "size"):
-        wanted, found = getattr(expected, name), getattr(finding, name)
-        if wanted is not None and wanted != found:
-            yield f"sanitizer {name}: expected {wanted}, found {'none' if found is None else found}"
-    if expected.kernel is not None and not _in_names(expected.kernel, finding):
-        yield f"sanitizer kernel: expected {expected.kernel}, found {finding.kernel or 'none'}"
-
-
-def _in_names(name: str, finding: Finding) -> bool:
-    full = [finding.kernel, finding.place.function, *(site.function for site in finding.sites)]
-    return any(name in function for function in full if function)

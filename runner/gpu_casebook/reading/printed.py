@@ -2,20 +2,20 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 POINTS_KEPT = 500
 """Of a longer series every second point is kept, or every third, and so on."""
 
-_NAME = r"([a-z_][a-z0-9_.-]*)"
-_NUMBER = r"([-+]?(?:nan|inf|infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?))"
-_FIGURE = re.compile(rf"{_NAME}={_NUMBER}\r?", re.IGNORECASE)
-_DIGEST = re.compile(rf"{_NAME}=([a-z][a-z0-9-]*:[0-9a-f]{{8,128}})\r?", re.IGNORECASE)
-_POINT = re.compile(rf"{_NAME}\[([0-9]{{1,9}})\]={_NUMBER}\r?", re.IGNORECASE)
+_NUMBER = r"[-+]?(?:nan|inf|infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
+_LINE = re.compile(
+    r"(?P<name>[a-z_][a-z0-9_.-]*)"
+    rf"(?:=(?P<figure>{_NUMBER})|=(?P<digest>[a-z][a-z0-9-]*:[0-9a-f]{{8,128}})"
+    rf"|\[(?P<step>[0-9]{{1,9}})\]=(?P<point>{_NUMBER}))\r?",
+    re.IGNORECASE,
+)
 _CUT = re.compile(r"\[\.\.\. [0-9]+ bytes cut here \.\.\.\]")
-
-K = TypeVar("K", bound=str | tuple[str, int])
 
 
 class Printed(NamedTuple):
@@ -35,22 +35,24 @@ def read(stdout: str) -> Printed:
     """Take in every line that is exactly a figure, a digest or a point of a series."""
     figures: dict[str, float] = {}
     digests: dict[str, str] = {}
-    points: dict[tuple[str, int], float] = {}
+    series: dict[str, dict[int, float]] = {}
     contradicted: dict[str, None] = {}
-    for line in _whole_lines(stdout):
-        if match := _FIGURE.fullmatch(line):
-            name, agrees = match[1], _agrees(figures, match[1], float(match[2]))
-        elif match := _DIGEST.fullmatch(line):
-            name, agrees = match[1], digests.setdefault(match[1], match[2]) == match[2]
-        elif match := _POINT.fullmatch(line):
-            name, agrees = match[1], _agrees(points, (match[1], int(match[2])), float(match[3]))
+    for match in filter(None, map(_LINE.fullmatch, _whole_lines(stdout))):
+        name, digest = match["name"], match["digest"]
+        if digest:
+            agrees = digests.setdefault(name, digest) == digest
+        elif match["figure"]:
+            agrees = _agrees(figures, name, float(match["figure"]))
         else:
-            continue
+            agrees = _agrees(series.setdefault(name, {}), int(match["step"]), float(match["point"]))
         if not agrees or (name in figures and name in digests):
             contradicted[name] = None
-    return Printed(
-        _without(contradicted, figures), _without(contradicted, digests), _series(contradicted, points), [*contradicted]
-    )
+    for name in contradicted:
+        figures.pop(name, None)
+        digests.pop(name, None)
+        series.pop(name, None)
+    thinned = {name: sorted(points.items())[:: -(-len(points) // POINTS_KEPT)] for name, points in series.items()}
+    return Printed(figures, digests, dict(sorted(thinned.items())), [*contradicted])
 
 
 def _whole_lines(stdout: str) -> Iterator[str]:
@@ -60,23 +62,6 @@ def _whole_lines(stdout: str) -> Iterator[str]:
     return (line for at, line in enumerate(lines) if at not in beside_a_cut)
 
 
-def _agrees(known: dict[K, float], key: K, value: float) -> bool:
+def _agrees(known: dict[Any, float], key: str | int, value: float) -> bool:
     first = known.setdefault(key, value)
     return first == value or (math.isnan(first) and math.isnan(value))
-
-
-V = TypeVar("V")
-
-
-def _without(contradicted: Mapping[str, None], values: Mapping[str, V]) -> dict[str, V]:
-    return {name: value for name, value in values.items() if name not in contradicted}
-
-
-def _series(
-    contradicted: Mapping[str, None], points: Mapping[tuple[str, int], float]
-) -> dict[str, list[tuple[int, float]]]:
-    series: dict[str, list[tuple[int, float]]] = {}
-    for (name, step), value in sorted(points.items(), key=lambda point: point[0]):
-        series.setdefault(name, []).append((step, value))
-    thin = {name: points[:: -(-len(points) // POINTS_KEPT)] for name, points in series.items()}
-    return _without(contradicted, thin)

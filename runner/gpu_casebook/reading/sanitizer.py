@@ -8,9 +8,8 @@ of the report that no pattern knows is a finding of kind "other" with its text.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
 
-from gpu_casebook.reading.findings import Dim3, Finding, KernelPlace, Kind, Nearest, Site, Summary, Tool
+from gpu_casebook.reading.findings import Dim3, Finding, KernelPlace, Kind, Nearest, Severity, Site, Summary, Tool
 from gpu_casebook.text import one_line, without_escapes
 
 EXECUTABLE = "compute-sanitizer"
@@ -33,9 +32,10 @@ def command(tool: Tool, program: Sequence[str], *, print_limit: int = PRINT_LIMI
 
 
 _NUMBER = r"\d+(?:[.,' \u00a0\u202f]\d{3})*"  # grouped as the machine's locale has it
-_DIM3 = r"\((\d+), ?(\d+), ?(\d+)\)"
+_DIM3 = r"\(\d+, ?\d+, ?\d+\)"
 _LINE = re.compile(r"(?:^|(?<=[^=]))={9}(?!=)(?: (.*?))?\s*$")
 _SEVERITY = re.compile(r"(info|warn(?:ing)?|error) ?: ?", re.IGNORECASE)
+_SEVERITIES: Mapping[str, Severity] = {"i": "info", "w": "warning", "e": "error"}
 _REASON = r"(?: \(error \d+\))?(?: due to \"(?P<detail>.*)\")?"
 
 _TITLES: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
@@ -67,27 +67,46 @@ _PROBLEMS = {
     "before it is allocated": Kind.LIFETIME,
     "after it is free'd": Kind.LIFETIME,
 }
-_PLACE = (
-    r"(?:(?P<function>.+)(?:\+|:)0x[0-9a-f]+(?: in (?P<file>.+):(?P<line>\d+))?"  # kernel(int)+0x70 in file.cu:6
-    r"|0x[0-9a-f]+ in (?P<file2>[^:]+):(?P<line2>\d+):(?P<function2>.+)"  # 0xd80 in file.cu:162:kernel(int)
-    r"|0x[0-9a-f]+ in (?P<function3>.+)"
-    r"|0x[0-9a-f]+"
-    r"|(?P<function4>[^+]+?)(?: in (?P<file4>.+):(?P<line4>\d+))?)"
+_FACTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"at (?P<place>.+)$",
+        r"in (?P<file>.+):(?P<line>\d+)$",  # the place's source file can stand on a line of its own
+        rf"by thread (?P<thread>{_DIM3}) in block (?P<block>{_DIM3})",
+        r"(?:Address|Access (?:to|at)|Barrier at) 0x[0-9a-f]+ (?P<problem>.+)",
+        rf"and is (?:(?P<distance>{_NUMBER}) bytes? )?(?P<side>before|after|inside) the nearest allocation",
+        rf"and is .* the nearest allocation.*? of size (?P<allocation>{_NUMBER})",
+        r"Uninitialized access to 0x[0-9a-f]+ on access by (?P<call>\w+)",
+        r"(?P<unused>Not written.*)",
+    )
 )
-_AT = re.compile(rf"at {_PLACE}$")
-_BY = re.compile(rf"by thread {_DIM3} in block {_DIM3}")
-_IN_BLOCK = re.compile(rf"in block {_DIM3}")
-_STARTING_AT = re.compile(rf"threads starting at {_DIM3}")
-_PROBLEM = re.compile(r"(?:Address|Access (?:to|at)|Barrier at) 0x[0-9a-f]+ (?P<problem>.+)")
-_NEAREST = re.compile(
-    rf"and is (?:(?P<distance>{_NUMBER}) bytes? (?P<side>before|after)|inside) the nearest allocation"
-    rf"(?:.*? of size (?P<size>{_NUMBER}))?"
+"""What the lines below a title say. Of several lines that match one pattern, the first counts."""
+_IN_TITLE = (
+    re.compile(rf"threads starting at (?P<thread>{_DIM3})"),
+    re.compile(rf"in block (?P<block>{_DIM3})"),
 )
-_DEVICE_FRAME = re.compile(rf"Device Frame: ?{_PLACE}$")
+_PLACES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?P<function>.+)(?:\+|:)0x[0-9a-f]+(?: in (?P<file>.+):(?P<line>\d+))?",  # kernel(int)+0x70 in file.cu:6
+        r"0x[0-9a-f]+ in (?P<file>[^:]+):(?P<line>\d+):(?P<function>.+)",  # 0xd80 in file.cu:162:kernel(int)
+        r"0x[0-9a-f]+ in (?P<function>.+)",
+        r"0x[0-9a-f]+",
+        r"(?P<function>[^+]+?)(?: in (?P<file>.+):(?P<line>\d+))?",
+    )
+)
+_DEVICE_FRAME = re.compile(r"^Device Frame: ?(.+)$", re.MULTILINE)
 _HOST_FRAME = re.compile(r"Host Frame: ?(.+)")
-_SITE = re.compile(rf"(?:and )?(?P<access>\w+) access at {_PLACE}(?: \[(?P<hazards>{_NUMBER}) hazards?\])?$")
-_THREAD_SITE = re.compile(rf"(?P<access>\w+) Thread {_DIM3}(?: \(.*?\))? at {_PLACE}$")
-_COPY = re.compile(r"Uninitialized access to 0x[0-9a-f]+ on access by (\w+)")
+_HAZARDS = re.compile(rf"\[({_NUMBER}) hazards?\]")
+_SITE = re.compile(
+    rf"(?:and )?(?P<access>\w+) (?:access|Thread (?P<thread>{_DIM3})(?: \(.*?\))?) at (?P<place>.+?)"
+    rf"(?: \[{_NUMBER} hazards?\])?$"
+)
+_ERRORS = re.compile(rf"^ERROR SUMMARY: ({_NUMBER}) errors?$", re.MULTILINE)
+_DISPLAYED = re.compile(
+    rf"^RACECHECK SUMMARY: ({_NUMBER}) hazards? displayed \({_NUMBER} errors?, ({_NUMBER})", re.MULTILINE
+)
+_NOT_PRINTED = re.compile(rf"^\w+ SUMMARY: ({_NUMBER}) \w+ were not printed", re.MULTILINE)
 _DETAIL = re.compile(
     r"at |by thread|Address |Access |Barrier (?:at|is located)|and |in |Saved host|Host Frame|Device Frame"
     r"|\w+ Thread \(|Current Value|Identical data|Not written|Uninitialized access|[\d.]+% of|These unused|Sync mask"
@@ -106,17 +125,15 @@ def parse(text: str, tool: Tool) -> list[Finding]:
 
 
 def summary(text: str) -> Summary | None:
-    """None where the tool never came to its end: then the absence of findings says nothing."""
-    lines = [line.strip() for line in _report(text)]
-    errors = _numbers(rf"ERROR SUMMARY: ({_NUMBER}) errors?$", lines)
-    hazards = _numbers(rf"RACECHECK SUMMARY: ({_NUMBER}) hazards? displayed \({_NUMBER} errors?, ({_NUMBER})", lines)
-    if not errors and not hazards:
+    """Return the report's closing lines, or None if the tool never came to its end: then no finding says nothing."""
+    report = "\n".join(line.strip() for line in _report(text))
+    errors, displayed = _ERRORS.findall(report), _DISPLAYED.findall(report)
+    if not errors and not displayed:
         return None
-    hidden = _numbers(rf"\w+ SUMMARY: ({_NUMBER}) \w+ were not printed", lines)
     return Summary(
-        errors=sum(row[0] for row in errors + hazards),
-        warnings=sum(row[1] for row in hazards),
-        not_printed=sum(row[0] for row in hidden),
+        errors=_total([*errors, *(hazards for hazards, _ in displayed)]),
+        warnings=_total(warnings for _, warnings in displayed),
+        not_printed=_total(_NOT_PRINTED.findall(report)),
     )
 
 
@@ -146,151 +163,103 @@ def _blocks(text: str) -> Iterator[list[str]]:
 
 def _finding(block: Sequence[str], tool: Tool) -> Finding:
     title, *details = block
-    severity, bare = _severity(title)
-    kind, named = _kind(bare, severity)
-    problem = _first(_PROBLEM, details)
-    if problem and kind is Kind.INVALID_ACCESS:
-        kind = next((found for words, found in _PROBLEMS.items() if words in problem["problem"]), kind)
-    sites = [site for line in (named.get("site") or "", *details) for site in _sites(line)]
-    text = named.get("access")
+    text = "\n".join(block)
+    severity = _SEVERITY.match(title)
+    kind, named = _kind(title[severity.end() :] if severity else title)
+    if severity and kind is Kind.OTHER:
+        kind = Kind.TOOL
+    facts = _facts(title, details) | named
+    if kind is Kind.INVALID_ACCESS:
+        kind = next((found for words, found in _PROBLEMS.items() if words in facts.get("problem", "")), kind)
+    hazards = _HAZARDS.findall(text)
     return Finding(
         tool=tool,
         kind=kind,
         title=title,
-        access=(text.lower() if text else None),
-        space=named.get("space"),
-        size=_number(named.get("size")),
-        place=_place_of(details),
-        device_frames=[_place(match) for match in _all(_DEVICE_FRAME, details)],
+        access=facts["access"].lower() if "access" in facts else None,
+        space=facts.get("space"),
+        size=_number(facts.get("size")),
+        place=_place_of(facts),
+        device_frames=[KernelPlace.model_validate(_place(frame)) for frame in _DEVICE_FRAME.findall(text)],
         host_frames=list(_host_frames(details)),
-        thread=_thread(block),
-        block=_block(block),
-        nearest=_nearest(details),
-        sites=sites,
-        hazards=_hazards(block),
-        severity=severity if kind in {Kind.RACE, Kind.TOOL} else None,
-        detail=_detail(named.get("detail"), details, kind),
-        error=named.get("error"),
-        call=named.get("call") or _copy(details),
-        text="\n".join(block),
+        thread=_dim3(facts.get("thread")),
+        block=_dim3(facts.get("block")),
+        nearest=_nearest(facts),
+        sites=[_site(match) for match in map(_SITE.match, (facts.get("site", ""), *details)) if match],
+        hazards=_total(hazards) if hazards else None,
+        severity=_SEVERITIES[severity[1][0].lower()] if severity and kind in {Kind.RACE, Kind.TOOL} else None,
+        detail=_detail(facts),
+        error=facts.get("error"),
+        call=facts.get("call"),
+        text=text,
     )
 
 
-def _severity(title: str) -> tuple[Literal["error", "warning", "info"] | None, str]:
-    match = _SEVERITY.match(title)
-    if match is None:
-        return None, title
-    words: dict[str, Literal["error", "warning", "info"]] = {"e": "error", "w": "warning", "i": "info"}
-    return words[match[1][0].lower()], title[match.end() :]
-
-
-def _kind(title: str, severity: str | None) -> tuple[Kind, dict[str, str | None]]:
+def _kind(title: str) -> tuple[Kind, dict[str, str]]:
+    """Return the kind that a title without its severity names, and what else it says."""
     for kind, pattern in _TITLES:
-        match = pattern.match(title)
-        if match:
-            return kind, match.groupdict()
-    return (Kind.TOOL if severity else Kind.OTHER), {}
+        if match := pattern.match(title):
+            return kind, _groups(match)
+    return Kind.OTHER, {}
 
 
-def _detail(named: str | None, details: Sequence[str], kind: Kind) -> str | None:
-    if kind is Kind.UNUSED:
-        unused = (re.sub(r" \(0x[0-9a-f]+\)", "", line) for line in details if line.startswith("Not written"))
-        named = next(unused, named)
-    return one_line(named).strip(" .") or None if named else None
+def _facts(title: str, details: Sequence[str]) -> dict[str, str]:
+    matches = [pattern.match(line) for line in details for pattern in _FACTS]
+    matches += [pattern.search(title) for pattern in _IN_TITLE]
+    facts: dict[str, str] = {}
+    for match in reversed(matches):  # so that the first of each kind stays
+        facts |= _groups(match)
+    return facts
 
 
-def _copy(details: Sequence[str]) -> str | None:
-    match = _first(_COPY, details)
-    return match[1] if match else None
+def _groups(match: re.Match[str] | None) -> dict[str, str]:
+    return {name: text for name, text in match.groupdict().items() if text} if match else {}
 
 
-def _place_of(details: Sequence[str]) -> KernelPlace:
-    """The "at" line; its source file can stand on a line of its own."""
-    match = _first(_AT, details)
-    if match is None:
+def _detail(facts: Mapping[str, str]) -> str | None:
+    unused = re.sub(r" \(0x[0-9a-f]+\)", "", facts.get("unused", ""))
+    return one_line(unused or facts.get("detail", "")).strip(" .") or None
+
+
+def _place_of(facts: Mapping[str, str]) -> KernelPlace:
+    if "place" not in facts:
         return KernelPlace()
-    place = _place(match)
-    apart = _first(re.compile(r"in (?P<file>.+):(?P<line>\d+)$"), details)
-    if place.file is None and apart:
-        return KernelPlace(function=place.function, file=apart["file"], line=int(apart["line"]))
-    return place
+    apart = {name: facts[name] for name in ("file", "line") if name in facts}
+    return KernelPlace.model_validate(apart | _place(facts["place"]))
 
 
-def _place(match: re.Match[str]) -> KernelPlace:
-    return KernelPlace.model_validate(_place_fields(match))
+def _place(text: str) -> dict[str, str]:
+    """Return the fields of a KernelPlace that a text such as "kernel(int)+0x70 in file.cu:6" names."""
+    return _groups(next(filter(None, (pattern.fullmatch(text) for pattern in _PLACES)), None))
 
 
-def _place_fields(match: re.Match[str]) -> dict[str, str | int | None]:
-    group = match.groupdict()
-    line = group["line"] or group["line2"] or group["line4"]
-    return {
-        "function": group["function"] or group["function2"] or group["function3"] or group["function4"],
-        "file": group["file"] or group["file2"] or group["file4"],
-        "line": int(line) if line else None,
-    }
+def _site(match: re.Match[str]) -> Site:
+    thread = _dim3(match["thread"])
+    return Site.model_validate({"access": match["access"].lower(), "thread": thread, **_place(match["place"])})
 
 
-def _sites(line: str) -> Iterator[Site]:
-    match = _SITE.match(line) or _THREAD_SITE.match(line)
-    if match:
-        thread = Dim3(*map(int, match.groups()[1:4])) if match.re is _THREAD_SITE else None
-        yield Site.model_validate({"access": match["access"].lower(), "thread": thread, **_place_fields(match)})
-
-
-def _hazards(block: Sequence[str]) -> int | None:
-    counts = [int(_number(count) or 0) for line in block for count in re.findall(rf"\[({_NUMBER}) hazards?\]", line)]
-    return sum(counts) if counts else None
-
-
-def _thread(block: Sequence[str]) -> Dim3 | None:
-    match = _first(_BY, block) or _search(_STARTING_AT, block[0])
-    return Dim3(*map(int, match.groups()[:3])) if match else None
-
-
-def _block(block: Sequence[str]) -> Dim3 | None:
-    by = _first(_BY, block)
-    match = by or _search(_IN_BLOCK, block[0])
-    return Dim3(*map(int, match.groups()[-3:])) if match else None
-
-
-def _nearest(details: Sequence[str]) -> Nearest | None:
-    match = _first(_NEAREST, details)
-    if match is None:
+def _nearest(facts: Mapping[str, str]) -> Nearest | None:
+    if "side" not in facts:
         return None
-    return Nearest.model_validate(
-        {
-            "side": match["side"] or "inside",
-            "distance": _number(match["distance"]) or 0,
-            "size": _number(match["size"]),
-        }
-    )
+    distance, size = _number(facts.get("distance")) or 0, _number(facts.get("allocation"))
+    return Nearest.model_validate({"side": facts["side"], "distance": distance, "size": size})
 
 
 def _host_frames(details: Sequence[str]) -> Iterator[str]:
     """Function, and the module it is in; offsets are left out. Older releases put the module on the next line."""
     for line, following in pairwise((*details, "")):
-        match = _HOST_FRAME.match(line)
-        if match:
+        if match := _HOST_FRAME.match(line):
             frame = match[1] if not following.startswith("in ") else f"{match[1]} {following}"
             yield one_line(re.sub(r" ?\[0x[0-9a-f]+\]", "", frame))
 
 
-def _first(pattern: re.Pattern[str], lines: Iterable[str]) -> re.Match[str] | None:
-    return next(iter(_all(pattern, lines)), None)
-
-
-def _all(pattern: re.Pattern[str], lines: Iterable[str]) -> Iterator[re.Match[str]]:
-    return (match for match in map(pattern.match, lines) if match)
-
-
-def _search(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
-    return pattern.search(line)
+def _dim3(text: str | None) -> Dim3 | None:
+    return Dim3(*map(int, re.findall(r"\d+", text))) if text else None
 
 
 def _number(text: str | None) -> int | None:
-    return int(re.sub(r"\D", "", text)) if text else None
+    return _total([text]) if text else None
 
 
-def _numbers(pattern: str, lines: Iterable[str]) -> list[list[int]]:
-    found = (re.match(pattern, line) for line in lines)
-    return [[_number(group) or 0 for group in match.groups()] for match in found if match]
+def _total(numbers: Iterable[str]) -> int:
+    return sum(int(re.sub(r"\D", "", number)) for number in numbers)

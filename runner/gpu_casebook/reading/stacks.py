@@ -25,6 +25,7 @@ _FAULTHANDLER_FRAME = re.compile(r'^  File ".*", line \d+ in (.+)$', re.MULTILIN
 _PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*):\d+\)$", re.MULTILINE)
 _PY_SPY_HEAD = re.compile(r"\AProcess .*\n(?:Python .*\n)?\n?")
 _PY_SPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ ", re.MULTILINE)
+_OF_C = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs")
 _PYTHON = re.compile(r"(?:lib)?(?:python|pypy)[0-9.]*t?$")
 
 
@@ -79,15 +80,11 @@ def standing_at(stack: ProcessStack) -> str | None:
         case "py-spy" | "py-spy native":
             before, named, after = stack.text.partition('"MainThread"')
             main_thread = (after if named else before).partition("\nThread ")[0]
-            frames = (match for match in _PY_SPY_FRAME.finditer(main_thread) if not _is_c(match[2]))
+            frames = (match for match in _PY_SPY_FRAME.finditer(main_thread) if not match[2].endswith(_OF_C))
             found = next(frames, None)
             return found[1].rpartition(".")[2] if found else None
         case "kernel":
             return None
-
-
-def _is_c(file: str) -> bool:
-    return file.endswith((".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs"))
 
 
 def standing(stacks: Sequence[ProcessStack]) -> str:

@@ -7,7 +7,9 @@ function, and are passed over. One caught at module level and logged looks the s
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import NamedTuple
 
 _HEADER = "Traceback (most recent call last):"
 _RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
@@ -39,25 +41,6 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class _Block:
-    """One traceback: where its first line is, where its exception's text begins and ends, and its first frame."""
-
-    start: int
-    raised_at: int
-    top_level: bool
-
-
-def last_raised(stderr: str) -> Raised | None:
-    """The exception whose traceback, the last that begins at top level, says that it was not caught."""
-    lines = _RANK.sub("", stderr).split("\n")
-    blocks = list(_blocks(lines))
-    for position in range(len(blocks) - 1, -1, -1):
-        if blocks[position].top_level:
-            return _with_causes(lines, blocks, position)
-    return None
-
-
-@dataclass(frozen=True)
 class Frame:
     """One line of a traceback. `text` is the statement's first line, None where Python could not read the source."""
 
@@ -67,24 +50,69 @@ class Frame:
     text: str | None
 
 
+class _Block(NamedTuple):
+    """One traceback."""
+
+    start: int  # index of its first line
+    raised_at: int  # index of the line that names the exception
+    top_level: bool  # whether its first frame is that of the script itself
+
+
+def last_raised(stderr: str) -> Raised | None:
+    """Return the exception that was not caught: that of the last traceback which begins at top level."""
+    chain = [raised for _, raised in _chain(_lines(stderr))]
+    return replace(chain[-1], causes=tuple(map(str, chain[:-1]))) if chain else None
+
+
 def innermost(stderr: str, inside: str, telling: Callable[[str], object]) -> Frame | None:
-    """Where the exception that ended the process came from: its innermost frame in a file below `inside`.
+    """Return where the exception that ended the process came from: its innermost frame in a file below `inside`.
 
     In a chain of exceptions it is the oldest with a message that is `telling`, else the last.
     """
-    lines = _RANK.sub("", stderr).split("\n")
-    blocks = list(_blocks(lines))
-    last = next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at].top_level), None)
-    if last is None:
+    lines = _lines(stderr)
+    chain = _chain(lines)
+    if not chain:
         return None
-    first = last
-    while first > 0 and _is_connected(lines, blocks[first].start):
-        first -= 1
-    ends = [*(blocks[at + 1].start for at in range(first, last)), len(lines)]
-    texts = [str(_text(lines, block.raised_at, end)) for block, end in zip(blocks[first : last + 1], ends, strict=True)]
-    chosen = next((at for at, text in enumerate(texts, first) if telling(text)), last)
-    own = [frame for frame in _frames(lines, blocks[chosen]) if frame.file.startswith(f"{inside.rstrip('/')}/")]
+    chosen = next((block for block, raised in chain if telling(str(raised))), chain[-1][0])
+    own = [frame for frame in _frames(lines, chosen) if frame.file.startswith(f"{inside.rstrip('/')}/")]
     return own[-1] if own else None
+
+
+def _lines(stderr: str) -> list[str]:
+    # With an empty line at the end, every traceback has a line behind it.
+    return [*_RANK.sub("", stderr).split("\n"), ""]
+
+
+def _chain(lines: Sequence[str]) -> list[tuple[_Block, Raised]]:
+    """Return the exception that was not caught, after those that led to it, the oldest first."""
+    chain: list[tuple[_Block, Raised]] = []
+    end = len(lines)
+    for block in reversed(list(_blocks(lines))):
+        if chain and lines[chain[0][0].start - 2] not in _CONNECTORS:
+            break
+        if chain or block.top_level:
+            chain.insert(0, (block, _raised(lines, block.raised_at, end)))
+            end = block.start - 3  # before the sentence that connects the two
+    return chain
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
+    at = 0
+    while at < len(lines):
+        headed = lines[at].endswith(_HEADER)
+        frame = _FRAME.fullmatch(_plain(lines[at + headed]))
+        if frame is None:
+            at += 1
+            continue
+        raised_at = at + headed
+        while _plain(lines[raised_at]).startswith("  "):
+            raised_at += 1
+        raised = _RAISED.fullmatch(_plain(lines[raised_at]))
+        # Only a syntax error in the script itself comes without a header, and its only frame without a function.
+        alone = raised and raised["type"] in _SYNTAX_ERRORS and frame["function"] is None
+        if raised and (headed or alone):
+            yield _Block(at, raised_at, top_level=not headed or frame["function"] in _TOP_LEVEL)
+        at = raised_at
 
 
 def _frames(lines: Sequence[str], block: _Block) -> Iterator[Frame]:
@@ -96,63 +124,13 @@ def _frames(lines: Sequence[str], block: _Block) -> Iterator[Frame]:
             yield Frame(match["file"], int(match["line"]), match["function"], text)
 
 
-def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
-    at = 0
-    while at < len(lines):
-        headed = lines[at].endswith(_HEADER)
-        first = at + headed
-        frame = _FRAME.fullmatch(_plain(lines[first])) if first < len(lines) else None
-        if frame is None:
-            at += 1
-            continue
-        raised_at = _after_frames(lines, first)
-        block = _block(lines, at, raised_at, frame["function"], headed=headed)
-        if block:
-            yield block
-        at = raised_at
-
-
-def _block(lines: Sequence[str], start: int, raised_at: int, function: str | None, *, headed: bool) -> _Block | None:
-    raised = _RAISED.fullmatch(_plain(lines[raised_at])) if raised_at < len(lines) else None
-    if raised is None:
-        return None
-    if headed:
-        return _Block(start, raised_at, top_level=function in _TOP_LEVEL)
-    # Only a syntax error in the script itself comes without a header, and its only frame without a function.
-    alone = function is None and raised["type"] in _SYNTAX_ERRORS
-    return _Block(start, raised_at, top_level=True) if alone else None
-
-
-def _after_frames(lines: Sequence[str], first: int) -> int:
-    """Index of the first line after `first` that is not indented."""
-    at = first
-    while at < len(lines) and _plain(lines[at]).startswith("  "):
-        at += 1
-    return at
-
-
 def _plain(line: str) -> str:
     """A line without the margin that the traceback of an exception group has."""
     return line.removeprefix("  | ")
 
 
-def _with_causes(lines: Sequence[str], blocks: Sequence[_Block], position: int) -> Raised:
-    last = _text(lines, blocks[position].raised_at, len(lines))
-    causes: list[str] = []
-    while position > 0 and _is_connected(lines, blocks[position].start):
-        end = blocks[position].start - 3
-        position -= 1
-        causes.insert(0, str(_text(lines, blocks[position].raised_at, end)))
-    return Raised(last.type, last.message, tuple(causes))
-
-
-def _is_connected(lines: Sequence[str], start: int) -> bool:
-    return start >= 2 and lines[start - 2] in _CONNECTORS
-
-
-def _text(lines: Sequence[str], raised_at: int, end: int) -> Raised:
+def _raised(lines: Sequence[str], raised_at: int, end: int) -> Raised:
     raised = _RAISED.fullmatch(_plain(lines[raised_at]))
     assert raised
-    stop = next((at for at in range(raised_at + 1, end) if _AFTERWARDS.match(lines[at])), end)
-    message = "\n".join([raised["message"] or "", *lines[raised_at + 1 : stop]])
-    return Raised(raised["type"], message.strip("\n"))
+    following = takewhile(lambda line: not _AFTERWARDS.match(line), lines[raised_at + 1 : end])
+    return Raised(raised["type"], "\n".join([raised["message"] or "", *following]).strip("\n"))
