@@ -5,6 +5,7 @@ before it costs anything.
 """
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,8 +18,15 @@ Location = tuple[str | int, ...]
 """Where a value stands: keys and list indices from the top."""
 
 _TAG = "tag:yaml.org,2002:"
-_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
-_DECIMAL = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?")
+_RESOLVER = yaml.resolver.Resolver()
+_READ: Mapping[str, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "str": (re.compile(r"(?s).*"), str),
+    "null": (re.compile(r".*"), lambda _: None),
+    "bool": (re.compile(r"true|false"), lambda text: text == "true"),
+    "int": (re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})"), int),
+    "float": (re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?"), float),
+}
+"""What is read of each kind of scalar without quotes. The rest of YAML 1.1 surprises: yes, 010, 1:30."""
 _KINDS = {
     "int": "a number",
     "float": "a number",
@@ -43,21 +51,18 @@ class Spot(NamedTuple):
     text: str | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class ManifestText:
-    """`data` is what could be read, however many `flaws` there are; None where nothing could."""
+    """What could be read of a manifest, however many `flaws` there are."""
 
     data: Any = None
     spots: dict[Location, Spot] = field(default_factory=dict)
     flaws: list[Flaw] = field(default_factory=list)
 
     def line(self, location: Location) -> int:
-        """The line of the value there, or of the nearest one around it."""
-        for end in range(len(location), -1, -1):
-            spot = self.spots.get(location[:end])
-            if spot is not None:
-                return spot.line
-        return 1
+        """Return the line of the value there, or of the nearest one around it."""
+        around = (location[:end] for end in range(len(location), -1, -1))
+        return next((self.spots[each].line for each in around if each in self.spots), 1)
 
 
 class _RefusedError(Exception):
@@ -70,56 +75,46 @@ class _RefusedError(Exception):
 def read(file: BinaryIO) -> ManifestText:
     """Read one YAML document. What can't be read is a flaw; raises OSError alone."""
     document = ManifestText()
-    content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        return _with_flaw(document, 1, f"is longer than {MAX_BYTES // 1024} KiB, and no manifest needs that")
     try:
-        text = content.decode("utf-8-sig")
+        document.data = _DocumentReader(_text(file.read(MAX_BYTES + 1)), document).read()
+    except _RefusedError as refusal:
+        document.flaws.append(Flaw(refusal.line, (), refusal.what))
+    return document
+
+
+def _text(content: bytes) -> str:
+    if len(content) > MAX_BYTES:
+        raise _RefusedError(1, f"is longer than {MAX_BYTES // 1024} KiB, and no manifest needs that")
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        return _with_flaw(document, line, f"is not UTF-8 (byte 0x{content[error.start]:02x}); save it as UTF-8")
+        raise _RefusedError(line, f"is not UTF-8 (byte 0x{content[error.start]:02x}); save it as UTF-8") from None
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
     try:
-        return _DocumentReader(text, document).read()
-    except _RefusedError as refusal:
-        return _with_flaw(document, refusal.line, refusal.what)
+        yield from yaml.parse(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
-        return _with_flaw(document, *_syntax_error(error, text))
+        mark = error.problem_mark or error.context_mark
+        # An unclosed quote is found at the end of the file; where it opens is what helps.
+        if error.context_mark is not None and error.problem and "end of stream" in error.problem:
+            mark = error.context_mark
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        last = max(text.rstrip("\n").count("\n") + 1, 1)
+        raise _RefusedError(min(mark.line + 1, last) if mark else 1, f"is not YAML: {said}") from None
     except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
-        return _with_flaw(document, line, f"is not YAML: {error.reason}")
-
-
-def _with_flaw(document: ManifestText, line: int, what: str) -> ManifestText:
-    return ManifestText(None, document.spots, [*document.flaws, Flaw(line, (), what)])
-
-
-def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, str]:
-    mark = error.problem_mark or error.context_mark
-    # An unclosed quote is found at the end of the file; where it opens is what helps.
-    if error.context_mark is not None and error.problem and "end of stream" in error.problem:
-        mark = error.context_mark
-    said = ", ".join(part for part in (error.context, error.problem) if part)
-    last = max(text.rstrip("\n").count("\n") + 1, 1)
-    return min(mark.line + 1, last) if mark else 1, f"is not YAML: {said}"
+        raise _RefusedError(text[: error.position].count("\n") + 1, f"is not YAML: {error.reason}") from None
 
 
 class _DocumentReader:
     def __init__(self, text: str, document: ManifestText) -> None:
-        self.loader = yaml.CSafeLoader(text)
-        self.next: Any = self.loader.get_event
+        self.next: Callable[[], Any] = _events(text).__next__
         self.document = document
 
-    def read(self) -> ManifestText:
-        try:
-            data = self._only_document()
-        finally:
-            self.loader.dispose()
-        return ManifestText(data, self.document.spots, self.document.flaws)
-
-    def _only_document(self) -> Any:
+    def read(self) -> Any:
         self.next()  # stream start
-        event = self.next()
-        if isinstance(event, yaml.StreamEndEvent):
+        if isinstance(self.next(), yaml.StreamEndEvent):
             raise _RefusedError(1, "is empty")
         data = self._value(self.next(), ())
         self.next()  # document end
@@ -131,18 +126,19 @@ class _DocumentReader:
     def _flaw(self, event: yaml.Event, location: Location, what: str) -> None:
         self.document.flaws.append(Flaw(_line(event), location, what))
 
-    def _value(self, event: Any, location: Location) -> Any:
+    def _value(self, event: Any, location: Location, line: int | None = None) -> Any:
+        """Read the value that begins with `event`, at `line` if not on its own."""
         if len(location) > MAX_DEPTH:
             raise _RefusedError(_line(event), f"is nested more than {MAX_DEPTH} levels deep")
+        scalar = isinstance(event, yaml.ScalarEvent)
+        self.document.spots[location] = Spot(line or _line(event), event.value if scalar else None)
         if isinstance(event, yaml.AliasEvent):
             self._flaw(event, location, f"alias *{event.anchor}: aliases are not read here; write the value out")
             return None
-        if isinstance(event, yaml.ScalarEvent):
-            self.document.spots[location] = Spot(_line(event), event.value)
+        if scalar:
             return self._scalar(event, location)
-        self.document.spots[location] = Spot(_line(event), None)
         if event.tag is not None:
-            self._flaw(event, location, _tag_refused(event.tag))
+            self._refuse_tag(event, location)
         return self._mapping(location) if isinstance(event, yaml.MappingStartEvent) else self._list(location)
 
     def _list(self, location: Location) -> list[Any]:
@@ -155,13 +151,10 @@ class _DocumentReader:
         data: dict[str, Any] = {}
         while not isinstance(event := self.next(), yaml.MappingEndEvent):
             key = self._key(event, location)
-            place = (*location, key)
-            value = self._value(self.next(), place)
             # A key's line is where a person looks for it; a block value begins on the line below.
-            spot = self.document.spots.get(place)
-            self.document.spots[place] = Spot(_line(event), spot.text if spot else None)
+            value = self._value(self.next(), (*location, key), _line(event))
             if key in data:
-                self._flaw(event, place, "key is there twice; keep one")
+                self._flaw(event, (*location, key), "key is there twice; keep one")
             data[key] = value
         return data
 
@@ -169,40 +162,26 @@ class _DocumentReader:
         if not isinstance(event, yaml.ScalarEvent):
             raise _RefusedError(_line(event), "a key must be plain text")
         key: str = event.value
-        before = len(self.document.flaws)
-        if not isinstance(self._scalar(event, (*location, key)), str) and len(self.document.flaws) == before:
+        if not isinstance(self._scalar(event, (*location, key)), str):
             self._flaw(event, (*location, key), f"key {key!r} is not text to YAML; put it in quotes")
         return key
 
     def _scalar(self, event: Any, location: Location) -> Any:
+        """Return what the text of a scalar stands for; what YAML 1.1 reads in a way that surprises stays text."""
         text: str = event.value
         if event.tag not in {None, "!", f"{_TAG}str"}:
-            self._flaw(event, location, _tag_refused(event.tag))
-            return text
+            self._refuse_tag(event, location)
         if event.tag is not None or not event.implicit[0]:
             return text
-        return self._plain(event, text, location)
-
-    def _plain(self, event: Any, text: str, location: Location) -> Any:
-        """A scalar without quotes. What YAML 1.1 reads in a way that surprises is a flaw, and stays text."""
-        tag = self.loader.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+        tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         kind = tag.removeprefix(_TAG)
-        if kind == "str":
-            return text
-        if kind == "null":
-            return None
-        if kind == "bool" and text in {"true", "false"}:
-            return text == "true"
-        if kind == "int" and _WHOLE.fullmatch(text):
-            return int(text)
-        if kind == "float" and _DECIMAL.fullmatch(text):
-            return float(text)
+        if kind in _READ and _READ[kind][0].fullmatch(text):
+            return _READ[kind][1](text)
         self._flaw(event, location, f"YAML reads {text} as {_KINDS.get(kind, kind)}; put it in quotes if it is text")
         return text
 
-
-def _tag_refused(tag: str) -> str:
-    return f"tag {tag.replace(_TAG, '!!')} is not allowed; leave it out"
+    def _refuse_tag(self, event: Any, location: Location) -> None:
+        self._flaw(event, location, f"tag {event.tag.replace(_TAG, '!!')} is not allowed; leave it out")
 
 
 def _line(event: yaml.Event) -> int:

@@ -16,18 +16,17 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from pydantic import (
     AfterValidator,
-    AnyUrl,
     BaseModel,
     BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
     TypeAdapter,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
 )
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import PydanticUseDefault
 
 from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
@@ -46,15 +45,20 @@ CUDA_ERROR_PATTERN = (
     f"^(cudaError[A-Z][A-Za-z0-9]*|({cuda_errors.LIBRARIES})_STATUS_[A-Z0-9_]+|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
 )
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
+LINE_PATTERN = r"^\s*\S(.*\S)?\s*$"
+LINK_PATTERN = r"^https?://[^\s/?#]+\S*$"
 
 PATTERN_WORDS = {
     NAME_PATTERN: "must consist of a-z, 0-9 and hyphens, with a letter or digit at both ends",
-    FIGURE_PATTERN: "is not a name of a figure; it begins with a letter and goes on with letters, digits and _ . -",
+    FIGURE_PATTERN: "is not a name of a figure, digest or series; it begins with a letter and goes on with letters, "
+    "digits and _ . -",
     VARIABLE_PATTERN: "is not a name of an environment variable",
     EXCEPTION_PATTERN: "is not an exception type; write it as the traceback has it, such as torch.OutOfMemoryError",
     CUDA_ERROR_PATTERN: "is not a CUDA error; write its runtime name, such as cudaErrorIllegalAddress, or a "
     "library's status, such as CUBLAS_STATUS_ALLOC_FAILED or ncclInvalidUsage",
     PYTHON_PATTERN: "is not a minor version of Python; write one such as '3.11'",
+    LINE_PATTERN: "must be one line of text",
+    LINK_PATTERN: "is not a link; write it with https://",
 }
 
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
@@ -118,13 +122,10 @@ def _probe(value: str) -> str:
 
 
 def _exit_status(value: int) -> int:
-    if not 0 <= value <= 255:
-        raise ValueError(f"{value} is not an exit status; it is 0 to 255")
-    try:
-        name = signals.Signals(value - 128).name
-    except ValueError:
-        return value
-    raise ValueError(f"exit status {value} is how a shell writes a signal; write signal: {name}")
+    for signal in signals.Signals:
+        if value == 128 + signal:
+            raise ValueError(f"exit status {value} is how a shell writes a signal; write signal: {signal.name}")
+    return value
 
 
 def _specifiers(value: str) -> str:
@@ -169,19 +170,6 @@ def _known_image(value: str, info: ValidationInfo) -> str:
     return value
 
 
-_URL = TypeAdapter(AnyUrl)
-
-
-def _link(value: str) -> str:
-    try:
-        url = _URL.validate_python(value)
-    except ValidationError:
-        url = None
-    if url is None or url.scheme not in {"http", "https"}:
-        raise ValueError(f"{value!r} is not a link; write it with https://")
-    return value
-
-
 def _cuda_error(value: str) -> str:
     if value not in cuda_errors.NAMES and not cuda_errors.is_library_status(value):
         near = get_close_matches(value, cuda_errors.NAMES, n=1)
@@ -189,18 +177,11 @@ def _cuda_error(value: str) -> str:
     return value
 
 
-def _one_line(value: str) -> str:
-    if not value.strip() or "\n" in value.strip():
-        raise ValueError("must be one line of text")
+def _null_is_default(value: Any) -> Any:
+    """In an environment's expectations, null drops what the case's own ones say."""
+    if value is None:
+        raise PydanticUseDefault
     return value
-
-
-def _none_is_empty(value: Any) -> Any:
-    return {} if value is None else value
-
-
-def _no_names(value: Any) -> Any:
-    return [] if value is None else value
 
 
 def _least_rate(value: Any) -> Bound:
@@ -212,17 +193,9 @@ def _least_rate(value: Any) -> Bound:
     return Bound.parse(value)
 
 
-def _series_name(value: str) -> str:
-    if not re.fullmatch(FIGURE_PATTERN, value):
-        raise ValueError(
-            f"{value!r} is not a name of a series; write device_bytes where the script prints device_bytes[STEP]=NUMBER"
-        )
-    return value
-
-
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=80)]
-Line = Annotated[str, AfterValidator(_one_line)]
-Link = Annotated[str, AfterValidator(_link)]
+Line = Annotated[str, Field(pattern=LINE_PATTERN)]
+Link = Annotated[str, Field(pattern=LINK_PATTERN)]
 Regex = Annotated[str, AfterValidator(_regex)]
 Versions = Annotated[str, AfterValidator(_specifiers)]
 Pinned = Annotated[str, AfterValidator(_pinned), WithJsonSchema({"type": "string", "pattern": "[^=]==[^=]"})]
@@ -235,7 +208,9 @@ LeastRate = Annotated[
     BeforeValidator(_least_rate),
     WithJsonSchema({"type": "string", "pattern": f"^{_RATE.pattern}$", "examples": [">= 0.3"]}),
 ]
-Digests = Annotated[list[FigureName], BeforeValidator(_no_names), Field(json_schema_extra={"type": ["array", "null"]})]
+Digests = Annotated[
+    list[FigureName], BeforeValidator(_null_is_default), Field(json_schema_extra={"type": ["array", "null"]})
+]
 Seconds = Annotated[
     Annotated[float, Field(gt=0, le=24 * 3600, allow_inf_nan=False)],
     BeforeValidator(_seconds),
@@ -257,7 +232,7 @@ class Model(BaseModel):
 class Growth(Model):
     """A bound on what a series grows by per step."""
 
-    series: Annotated[str, AfterValidator(_series_name)] = Field(
+    series: FigureName = Field(
         description="Name of the series that the script prints as lines name[step]=value: device_bytes[3]=123456."
     )
     per_step: BoundField = Field(
@@ -307,7 +282,7 @@ class Expectation(Model):
     is declared, otherwise in both streams.
     """
 
-    exit_status: Annotated[int, AfterValidator(_exit_status)] | None = Field(
+    exit_status: Annotated[int, Field(ge=0, le=255), AfterValidator(_exit_status)] | None = Field(
         None, description="Exit status of the script. 0 unless a failure (exception, signal, cuda_error) is declared."
     )
     signal: Annotated[str, AfterValidator(_signal)] | None = Field(
@@ -334,7 +309,7 @@ class Expectation(Model):
         description="For repro: the script does not end, and is where `stack` says: "
         "{after: 20s, stack: _engine_run_backward}. The trial is ended as soon as that is clear.",
     )
-    figures: Annotated[dict[FigureName, BoundField], BeforeValidator(_none_is_empty)] = Field(
+    figures: Annotated[dict[FigureName, BoundField], BeforeValidator(_null_is_default)] = Field(
         default_factory=dict,
         description="Bounds on the numbers that the script prints as lines name=value: "
         "{rel_err: '< 1e-5', steps: '>= 3, < 8'}. All must hold; NaN satisfies none.",
@@ -474,24 +449,17 @@ class Manifest(Model):
 
 
 class _SchemaWriter(GenerateJsonSchema):
-    """Leaves out titles, which only repeat the names of the keys."""
+    """Leaves out titles, which only repeat the names of the keys, and forbids keys that match no pattern."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False
 
+    def dict_schema(self, schema: Any) -> JsonSchemaValue:
+        written = super().dict_schema(schema)
+        return written | {"additionalProperties": False} if "patternProperties" in written else written
+
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of case.yaml, for editors."""
+    """Return the JSON Schema (draft 2020-12) of case.yaml, for editors."""
     schema = Manifest.model_json_schema(schema_generator=_SchemaWriter)
-    _refuse_other_keys(schema)
     return {"$schema": _SchemaWriter.schema_dialect, **schema, "title": "Casebook case"}
-
-
-def _refuse_other_keys(schema: Any) -> None:
-    """Forbid keys that match no pattern: pydantic writes the pattern of a mapping's keys and still allows others."""
-    if isinstance(schema, dict):
-        if "patternProperties" in schema:
-            schema.setdefault("additionalProperties", False)
-        schema = list(schema.values())
-    for part in schema if isinstance(schema, list) else []:
-        _refuse_other_keys(part)

@@ -19,13 +19,11 @@ _FAILURES = ("exception", "signal", "cuda_error", "hang")
 _ENDINGS = ("exit_status", "exception", "signal", "cuda_error")
 _TIMEOUT = TypeAdapter(Seconds)
 _TIMEOUT_S = Manifest.model_fields["timeout"].default
-_ANY_FINDING = ("kind", "access", "kernel")
 _NOT_LOOKED_FOR = {Kind.LEAK, Kind.UNUSED, Kind.TOOL, Kind.OTHER}
 
 
-class Breach(NamedTuple):
-    location: Location
-    what: str
+Breach = tuple[Location, str]
+"""Where a rule is broken, and what to do about it."""
 
 
 class _Written(NamedTuple):
@@ -33,6 +31,11 @@ class _Written(NamedTuple):
 
     location: Location
     expectation: Expectation
+
+    def where(self, data: Mapping[str, Any], *keys: str) -> Location:
+        """Return where a key of repro's expectation is written: in that of an environment, or in the case's own."""
+        own = (*self.location, *keys)
+        return own if _dig(data, *own) else ("repro", "expect", *keys)
 
 
 def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
@@ -43,27 +46,20 @@ def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
 
 def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
     if isinstance(data.get("id"), str) and data["id"] != directory:
-        yield Breach(("id",), f"{data['id']} is not the name of its directory, {directory}")
+        yield ("id",), f"{data['id']} is not the name of its directory, {directory}"
     yield from _provenance(data)
-    yield from _hardware(data)
-    yield from _doubled_requirements(data)
     written = dict(_written(data))
     for location, expectation in written.items():
         yield from _contradiction(location, expectation)
-        yield from _other_variant(location, expectation)
-        if Variant.FIXED in location:
-            for key in _FAILURES:
-                if getattr(expectation, key) is not None:
-                    yield Breach((*location, key), "is a failure; the fixed variant must end with exit status 0")
-            if expectation.exit_status:
-                yield Breach((*location, "exit_status"), "the fixed variant must end with exit status 0")
-        yield from _sanitizer(location, expectation)
-    yield from _sanitized_without_gpu(data, written)
-    for name in _environments(data) or ("",):
-        merged = [_merged(data, written, name, variant) for variant in Variant]
-        yield from _judge(*merged)
-        yield from _too_few_trials(data, merged[0])
-        yield from _too_little_time(data, name, merged[0])
+        yield from _in_repro(location, expectation) if Variant.REPRO in location else _in_fixed(location, expectation)
+    for name, spec in (_environments(data) or {"": {}}).items():
+        repro, fixed = (_merged(data, written, name, variant) for variant in Variant)
+        yield from _hardware(name, spec, repro)
+        yield from _doubled(data, name)
+        yield from _judge(repro, fixed)
+        if repro:
+            yield from _too_few_trials(data, repro)
+            yield from _too_little_time(data, spec, repro)
 
 
 def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
@@ -72,127 +68,109 @@ def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
         return
     for variant in Variant:
         if isinstance(data.get(variant), Mapping) and not _dig(data, variant, "requirements"):
-            yield Breach((variant.value,), "a release case pins the version of each variant: add requirements")
+            yield (variant.value,), "a release case pins the version of each variant: add requirements"
     lists = [_dig(data, variant, "requirements") for variant in Variant]
     if lists[0] and lists[0] == lists[1]:
-        yield Breach(("fixed", "requirements"), "are those of repro: a release case needs two versions")
+        yield ("fixed", "requirements"), "are those of repro: a release case needs two versions"
 
 
-def _hardware(data: Mapping[str, Any]) -> Iterator[Breach]:
-    for name, spec in _environments(data).items():
-        for key in ("compute_capability", "driver", "share_gpu"):
-            value = _dig(spec, key)
-            if value is not None and value is not False and spec.get("gpus", 0) == 0:
-                yield Breach(("environments", name, key), "asks for a GPU, but gpus is 0; set gpus: 1 or leave it out")
+def _hardware(name: str, spec: Mapping[str, Any], repro: _Written | None) -> Iterator[Breach]:
+    if not spec or spec.get("gpus", 0) != 0:
+        return
+    for key in ("compute_capability", "driver", "share_gpu"):
+        if spec.get(key):
+            yield ("environments", name, key), "asks for a GPU, but gpus is 0; set gpus: 1 or leave it out"
+    if repro and repro.expectation.sanitizer:
+        what = "asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null in its repro.expect"
+        yield ("environments", name), what
 
 
-def _doubled_requirements(data: Mapping[str, Any]) -> Iterator[Breach]:
-    for name, spec in _environments(data).items():
-        location = ("environments", name, "requirements")
-        shared: set[str] = set()
-        yield from _doubled(location, _dig(spec, "requirements"), shared)
-        for variant in Variant:
-            yield from _doubled((variant.value, "requirements"), _dig(data, variant, "requirements"), set(shared))
-
-
-def _doubled(location: Location, requirements: Any, seen: set[str]) -> Iterator[Breach]:
-    for index, requirement in enumerate(requirements if isinstance(requirements, list) else []):
-        try:
-            name = pin(requirement).split("==")[0].split("[")[0]
-        except (ValueError, TypeError):
-            continue
-        if name in seen:
-            yield Breach((*location, index), f"{name} is required twice; keep one")
-        seen.add(name)
+def _doubled(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
+    for variant in Variant:
+        seen: set[str] = set()
+        for location in (("environments", environment, "requirements"), (variant.value, "requirements")):
+            requirements = _dig(data, *location)
+            for index, requirement in enumerate(requirements if isinstance(requirements, list) else []):
+                with suppress(ValueError, TypeError):
+                    package = pin(requirement).split("==")[0].split("[")[0]
+                    if package in seen:
+                        yield (*location, index), f"{package} is required twice; keep one"
+                    seen.add(package)
 
 
 def _contradiction(location: Location, expectation: Expectation) -> Iterator[Breach]:
     if expectation.signal is not None and expectation.exit_status is not None:
-        yield Breach((*location, "signal"), "a process ends by a signal or with an exit status; name one")
+        yield (*location, "signal"), "a process ends by a signal or with an exit status; name one"
     if expectation.hang:
         for key in _ENDINGS:
             if getattr(expectation, key) is not None:
-                yield Breach((*location, key), "is a way to end, and a script that hangs does not; leave one out")
+                yield (*location, key), "is a way to end, and a script that hangs does not; leave one out"
         if not _discriminates(expectation.hang.stack):
-            yield Breach((*location, "hang", "stack"), "matches every stack; name the function that it hangs in")
+            yield (*location, "hang", "stack"), "matches every stack; name the function that it hangs in"
     for name in expectation.figures:
         if name in [*expectation.differs, *expectation.same]:
-            yield Breach((*location, "figures", name), "is named as a figure and as a digest; a line prints one")
+            yield (*location, "figures", name), "is named as a figure and as a digest; a line prints one"
 
 
-def _other_variant(location: Location, expectation: Expectation) -> Iterator[Breach]:
-    for variant, keys in ((Variant.REPRO, ("rate", "differs")), (Variant.FIXED, ("same",))):
-        for key in keys:
-            if variant not in location and getattr(expectation, key):
-                yield Breach((*location, key), f"belongs to {variant}")
+def _in_repro(location: Location, expectation: Expectation) -> Iterator[Breach]:
+    declared = expectation.sanitizer
+    if expectation.same:
+        yield (*location, "same"), "belongs to fixed"
+    if declared and declared.kind in _NOT_LOOKED_FOR:
+        yield (*location, "sanitizer", "kind"), f"{declared.kind} is nothing that compute-sanitizer is asked for here"
+    elif declared and not (declared.kind or declared.access or declared.kernel):
+        yield (*location, "sanitizer"), "names no finding: say which kind, access or kernel"
 
 
-def _too_few_trials(data: Mapping[str, Any], repro: _Written | None) -> Iterator[Breach]:
-    rate, trials = repro and repro.expectation.rate, data.get("trials", TRIALS)
-    if repro and rate and isinstance(trials, int):
-        needed = trials_to_refute(rate.parts[0][1])
-        if trials < needed:
-            # With a dozen expected failures, repro and fixed get about the same number of trials.
-            better = math.ceil(12 / rate.parts[0][1])
-            what = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
-            own: Location = (*repro.location, "rate")
-            yield Breach(own if _dig(data, *own) else ("repro", "expect", "rate"), what)
+def _in_fixed(location: Location, expectation: Expectation) -> Iterator[Breach]:
+    for key in ("rate", "differs"):
+        if getattr(expectation, key):
+            yield (*location, key), "belongs to repro"
+    for key in _FAILURES:
+        if getattr(expectation, key) is not None:
+            yield (*location, key), "is a failure; the fixed variant must end with exit status 0"
+    if expectation.exit_status:
+        yield (*location, "exit_status"), "the fixed variant must end with exit status 0"
+    if expectation.sanitizer:
+        yield (*location, "sanitizer"), "is a failure; in fixed the tool that repro names must find nothing"
 
 
-def _too_little_time(data: Mapping[str, Any], environment: str, repro: _Written | None) -> Iterator[Breach]:
+def _too_few_trials(data: Mapping[str, Any], repro: _Written) -> Iterator[Breach]:
+    rate, trials = repro.expectation.rate, data.get("trials", TRIALS)
+    if rate and isinstance(trials, int) and trials < (needed := trials_to_refute(rate.parts[0][1])):
+        # With a dozen expected failures, repro and fixed get about the same number of trials.
+        better = math.ceil(12 / rate.parts[0][1])
+        what = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
+        yield repro.where(data, "rate"), what
+
+
+def _too_little_time(data: Mapping[str, Any], spec: Mapping[str, Any], repro: _Written) -> Iterator[Breach]:
     """Reject a timeout too short to tell a hang from slow progress."""
-    if repro is None or repro.expectation.hang is None:
+    if repro.expectation.hang is None:
         return
     with suppress(ValidationError):
         timeout_s = _TIMEOUT.validate_python(data.get("timeout", _TIMEOUT_S))
-        gpus = bool(_dig(data, "environments", environment, "gpus"))
-        watch = Watch.from_second(repro.expectation.hang.after, gpus=gpus)
+        watch = Watch.from_second(repro.expectation.hang.after, gpus=bool(spec.get("gpus")))
         if timeout_s < watch.settled_s:
             what = f"is clear after {watch.settled_s:g} s at the earliest, and the timeout is {timeout_s:g} s"
-            own: Location = (*repro.location, "hang", "after")
-            where = own if _dig(data, *own) else ("repro", "expect", "hang", "after")
-            yield Breach(where, f"{what}; raise the timeout")
-
-
-def _sanitizer(location: Location, expectation: Expectation) -> Iterator[Breach]:
-    declared = expectation.sanitizer
-    if declared is None:
-        return
-    place: Location = (*location, "sanitizer")
-    if Variant.FIXED in location:
-        yield Breach(place, "is a failure; in fixed the tool that repro names must find nothing")
-    elif declared.kind in _NOT_LOOKED_FOR:
-        yield Breach((*place, "kind"), f"{declared.kind} is nothing that compute-sanitizer is asked for here")
-    elif all(getattr(declared, key) is None for key in _ANY_FINDING):
-        yield Breach(place, f"names no finding: say which {', '.join(_ANY_FINDING[:-1])} or {_ANY_FINDING[-1]}")
-
-
-def _sanitized_without_gpu(data: Any, written: Mapping[Location, Expectation]) -> Iterator[Breach]:
-    for name, spec in _environments(data).items():
-        merged = _merged(data, written, name, Variant.REPRO)
-        if merged and merged.expectation.sanitizer and spec.get("gpus", 0) == 0:
-            what = "asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null in its repro.expect"
-            yield Breach(("environments", name), what)
+            yield repro.where(data, "hang", "after"), f"{what}; raise the timeout"
 
 
 def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
     if fixed and not _proves(fixed.expectation):
-        yield Breach(
-            fixed.location, "proves nothing: name a figure or a message that shows that the check ran and passed"
-        )
+        what = "proves nothing: name a figure or a message that shows that the check ran and passed"
+        yield fixed.location, what
     if repro and not _names_failure(repro.expectation):
-        yield Breach(
-            repro.location,
-            "names no failure: say which exception, signal, cuda_error, hang, message or figures show it",
-        )
+        what = "names no failure: say which exception, signal, cuda_error, hang, message or figures show it"
+        yield repro.location, what
     if repro and fixed:
         for name in repro.expectation.differs:
             if name not in fixed.expectation.same:
                 what = f"fixed must say that {name} is the same in every run; write same: [{name}] in its expect"
-                yield Breach((*repro.location, "differs"), what)
-    if repro and fixed and repro.expectation.model_copy(update={"rate": None}) == fixed.expectation:
-        where = max(fixed.location, repro.location, key=len)
-        yield Breach(where, "repro and fixed expect the same, so no trial could tell them apart")
+                yield (*repro.location, "differs"), what
+        if repro.expectation.model_copy(update={"rate": None}) == fixed.expectation:
+            where = max(fixed.location, repro.location, key=len)
+            yield where, "repro and fixed expect the same, so no trial could tell them apart"
 
 
 def _proves(expectation: Expectation) -> bool:

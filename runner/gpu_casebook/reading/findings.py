@@ -46,9 +46,6 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-Severity = Literal["error", "warning", "info"]
-
-
 class Dim3(NamedTuple):
     x: int
     y: int
@@ -112,7 +109,7 @@ class Finding(Document):
     nearest: Nearest | None = None
     sites: list[Site] = Field(default_factory=list)
     hazards: int | None = None
-    severity: Severity | None = None
+    severity: Literal["error", "warning", "info"] | None = None
     detail: str | None = None
     error: str | None = None
     call: str | None = None

@@ -8,8 +8,9 @@ of the report that no pattern knows is a finding of kind "other" with its text.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Literal
 
-from gpu_casebook.reading.findings import Dim3, Finding, KernelPlace, Kind, Nearest, Severity, Site, Summary, Tool
+from gpu_casebook.reading.findings import Dim3, Finding, KernelPlace, Kind, Nearest, Site, Summary, Tool
 from gpu_casebook.text import one_line, without_escapes
 
 EXECUTABLE = "compute-sanitizer"
@@ -35,7 +36,7 @@ _NUMBER = r"\d+(?:[.,' \u00a0\u202f]\d{3})*"  # grouped as the machine's locale 
 _DIM3 = r"\(\d+, ?\d+, ?\d+\)"
 _LINE = re.compile(r"(?:^|(?<=[^=]))={9}(?!=)(?: (.*?))?\s*$")
 _SEVERITY = re.compile(r"(info|warn(?:ing)?|error) ?: ?", re.IGNORECASE)
-_SEVERITIES: Mapping[str, Severity] = {"i": "info", "w": "warning", "e": "error"}
+_SEVERITIES: Mapping[str, Literal["info", "warning", "error"]] = {"i": "info", "w": "warning", "e": "error"}
 _REASON = r"(?: \(error \d+\))?(?: due to \"(?P<detail>.*)\")?"
 
 _TITLES: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
