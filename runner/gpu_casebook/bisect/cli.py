@@ -73,32 +73,38 @@ def bisect(
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.evidence import Variant
     from gpu_casebook.manifest.case import find, known_images
-    from gpu_casebook.releases.bisect import BisectOptions, Stopped
+    from gpu_casebook.records.bisection import Question
+    from gpu_casebook.releases.bisect import Stopped, held, planned
     from gpu_casebook.releases.bisect import bisect as search
     from gpu_casebook.report.bisection import sureness
 
     if variant not in set(Variant):
         raise UsageError(f"--variant {variant}: write repro or fixed")
-    top = root()
-    out = Console(sys.stdout)
-    options = BisectOptions(
-        package=package,
-        bad=bad,
-        good=good,
-        fixed_in=fixed_in,
-        variant=Variant(variant),
-        others=others or (),
-        expect_message=expect_message,
-        good_message=good_message,
-        trials=trials,
-        alpha=alpha,
-        pre=pre,
-        run=run_options(environment=environment, zygote=zygote),
-    )
+    other_end = good or fixed_in
+    if not other_end or (good and fixed_in):
+        raise UsageError("name one other end: --good VERSION, older than --bad, or --fixed-in VERSION, newer than it")
+    top, out = root(), Console(sys.stdout)
     found = find(top, case, known_images(top))
     stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
     with choose(engine, top, out.say) as chosen:
-        record, page = search(found, options, chosen, out, reports or top / "reports", stopped=stopped)
+        plan = planned(found, run_options(environment=environment, zygote=zygote), chosen)
+        question = Question(
+            case=found.id,
+            package=package,
+            environment=plan.environment,
+            variant=Variant(variant),
+            good=other_end,
+            bad=bad,
+            others=held(others or ()),
+            expect_message=expect_message,
+            good_message=good_message,
+            trials=trials,
+            alpha=alpha or found.manifest.alpha,
+            engine=chosen.name,
+            digest=found.digest(),
+        )
+        into = reports or top / "reports"
+        record, page = search(plan, question, chosen, out, into, seeks_fix=bool(fixed_in), pre=pre, stopped=stopped)
     out.say(f"{record.question.package}: {record.answer}")
     for line in sureness(record):
         out.say(f"  {line}")

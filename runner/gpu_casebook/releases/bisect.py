@@ -1,8 +1,8 @@
-"""A bisection from the options of the command to its page. It is on disk after every trial, so that it can go on."""
+"""A bisection from the question to its page. It is on disk after every trial, so that it can go on."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -28,25 +28,6 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan
 
 
-@dataclass(frozen=True, kw_only=True)
-class BisectOptions:
-    """The options of the command; `good` or `fixed_in` is given, not both."""
-
-    package: str
-    bad: str
-    good: str | None = None
-    fixed_in: str | None = None
-    variant: Variant = Variant.REPRO
-    others: Sequence[str] = ()
-    expect_message: str | None = None
-    good_message: str | None = None
-    trials: int | None = None
-    alpha: float | None = None
-    pre: bool = False
-    run: Options = field(default_factory=Options)
-    """Of a run of the case: its environment, and whether trials are forked."""
-
-
 class Stopped(StrEnum):
     """What becomes of a search that was begun and stopped: `EITHER` goes on with one if it asked the same."""
 
@@ -56,31 +37,49 @@ class Stopped(StrEnum):
     EITHER = "either"
 
 
+def planned(case: Case, options: Options, engine: Engine) -> Plan:
+    """Return where a search tries its versions. Raises MachineError where no environment can run here."""
+    plan = make_plan(case, options, engine)
+    if isinstance(plan, Skipped):
+        raise MachineError(f"no environment of {case.id} can run here: {'; '.join(plan.reasons)}")
+    return plan
+
+
+def held(pinned: Iterable[str]) -> dict[str, str]:
+    """Return the versions that --with asks for, by package. Raises UsageError."""
+    versions: dict[str, str] = {}
+    for text in pinned:
+        try:
+            versions |= pins([text])
+        except ValueError as error:
+            raise UsageError(f"--with {text}: {error}") from None
+    return versions
+
+
 def bisect(
-    case: Case,
-    options: BisectOptions,
+    plan: Plan,
+    question: Question,
     engine: Engine,
     console: Console,
     reports: Path,
     *,
+    seeks_fix: bool,
+    pre: bool = False,
     stopped: Stopped = Stopped.ASK,
 ) -> tuple[Bisection, Path]:
     """Return the finished record, and its page. All that can be known to be wrong is, before anything is installed.
 
-    Raises UsageError for what is asked wrongly, MachineError where no environment can run here, and EndError where an
-    end is not what it was said to be.
+    `question` is as it was asked: names and versions may be written in any way. Raises UsageError for what is asked
+    wrongly, and EndError where an end is not what it was said to be.
     """
-    plan = make_plan(case, options.run, engine)
-    if isinstance(plan, Skipped):
-        raise MachineError(f"no environment of {case.id} can run here: {'; '.join(plan.reasons)}")
-    failure = signature(case, plan.environment, options.variant, options.expect_message, options.good_message)
-    record = _new_record(options, plan, engine, failure)
-    path = record_path(reports, case.id, record.question.package)
+    failure = signature(plan.case, plan.environment, question.variant, question.expect_message, question.good_message)
+    record = _new_record(plan, question, failure, seeks_fix=seeks_fix, pre=pre)
+    path = record_path(reports, plan.case.id, record.question.package)
     unfinished = unfinished_path(path)
     record = _begun(record.question, unfinished, stopped) or record
     _say(record, console)
-    counts = trial_counts(plan, options.trials)
-    with environments(plan, options.variant, engine, failure, console) as tried:
+    counts = trial_counts(plan, question.trials)
+    with environments(plan, question.variant, engine, failure, console) as tried:
         bisector = Bisector(
             record=record, environments=tried, counts=counts, console=console, save=lambda now: now.write(unfinished)
         )
@@ -119,70 +118,44 @@ def _say(record: Bisection, console: Console) -> None:
     console.say(f"  {between or 'no'} releases between them{over}: {steps}")
 
 
-# From the options to a record
+# From the question to a record
 
 
-def _new_record(options: BisectOptions, plan: Plan, engine: Engine, failure: Signature) -> Bisection:
+def _new_record(plan: Plan, asked: Question, failure: Signature, *, seeks_fix: bool, pre: bool) -> Bisection:
     """Return the record that a search starts with.
 
     Raises UsageError for a package that the environment does not pin, or for ends that do not exist, were yanked, or
     are the wrong way round.
     """
-    case, environment, python = plan.case, plan.environment, plan.spec.python
-    package, pinned = canonicalize_name(options.package), pins(case.requirements(environment, options.variant))
+    python, pinned = plan.spec.python, pins(plan.case.requirements(plan.environment, asked.variant))
+    package = canonicalize_name(asked.package)
     if package not in pinned:
-        where = f"environment {environment} of {case.id} does not pin it"
-        raise UsageError(f"--package {options.package}: {where}{nearest(package, pinned)}")
-    other_end = options.good or options.fixed_in
-    if not other_end or (options.good and options.fixed_in):
-        raise UsageError("name one other end: --good VERSION, older than --bad, or --fixed-in VERSION, newer than it")
-    others = _others(options.others, set(pinned) - {package})
+        where = f"environment {plan.environment} of {plan.case.id} does not pin it"
+        raise UsageError(f"--package {asked.package}: {where}{nearest(package, pinned)}")
+    del pinned[package]
+    for name, version in asked.others.items():
+        if name not in pinned:
+            what = f"name another package that the case pins{nearest(name, pinned)}"
+            raise UsageError(f"--with {name}=={version}: {what}")
     releases = released(package)
-    ends = [other_end, options.bad] if options.good else [options.bad, other_end]
+    ends = (asked.bad, asked.good) if seeks_fix else (asked.good, asked.bad)
     low, high = (_end(releases, text, python) for text in ends)
-    _check_order(low.version, high.version, options)
-    good, bad = (low, high) if options.good else (high, low)
-    question = Question(
-        case=case.id,
-        package=package,
-        environment=environment,
-        variant=options.variant,
-        good=str(good.version),
-        bad=str(bad.version),
-        others=others,
-        expect_message=options.expect_message,
-        good_message=options.good_message,
-        trials=options.trials,
-        alpha=options.alpha or case.manifest.alpha,
-        engine=engine.name,
-        digest=case.digest(),
-    )
+    _check_order(low.version, high.version, package, seeks_fix=seeks_fix)
+    good, bad = (high, low) if seeks_fix else (low, high)
+    changes = {"package": package, "good": str(good.version), "bad": str(bad.version)}
+    question = asked.model_copy(update=changes)
     between = [each for each in releases.all if low.version < each.version < high.version]
-    pre = options.pre or low.version.is_prerelease or high.version.is_prerelease
-    barred = {str(each.version): each.barred(python, pre=pre) for each in between}
+    any_pre = pre or low.version.is_prerelease or high.version.is_prerelease
+    barred = {str(each.version): each.barred(python, pre=any_pre) for each in between}
     return Bisection(
         question=question,
         versions=[str(low.version), *(version for version, why in barred.items() if not why), str(high.version)],
         passed_over={version: why for version, why in barred.items() if why},
         signature=failure.lines,
         started=datetime.now(UTC),
-        command=_command(question, options),
+        command=_command(question, plan, pre=pre),
         runner=own_revision(),
     )
-
-
-def _others(pinned: Sequence[str], known: set[str]) -> dict[str, str]:
-    """Return other packages and the versions they are held at. Raises UsageError."""
-    held: dict[str, str] = {}
-    for text in pinned:
-        try:
-            [(name, version)] = pins([text]).items()
-        except ValueError as error:
-            raise UsageError(f"--with {text}: {error}") from None
-        if name not in known:
-            raise UsageError(f"--with {text}: name another package that the case pins{nearest(name, known)}")
-        held[name] = version
-    return held
 
 
 def _end(releases: Releases, text: str, python: str) -> Release:
@@ -192,28 +165,29 @@ def _end(releases: Releases, text: str, python: str) -> Release:
     return found
 
 
-def _check_order(low: Version, high: Version, options: BisectOptions) -> None:
+def _check_order(low: Version, high: Version, package: str, *, seeks_fix: bool) -> None:
     """Raise UsageError, with what to write instead, unless the older end is the older one."""
     if low == high:
-        raise UsageError(f"nothing is between {low} and itself; name two releases of {options.package}")
-    if low > high and options.good:
-        fix = f"to look for the release that fixed it, write --bad {high} --fixed-in {low}"
-        raise UsageError(f"--good {low} is newer than --bad {high}; {fix}")
-    if low > high:
+        raise UsageError(f"nothing is between {low} and itself; name two releases of {package}")
+    if low > high and seeks_fix:
         introduced = f"to look for the release that introduced it, write --good {high} --bad {low}"
         raise UsageError(f"--fixed-in {high} is older than --bad {low}; {introduced}")
+    if low > high:
+        fix = f"to look for the release that fixed it, write --bad {high} --fixed-in {low}"
+        raise UsageError(f"--good {low} is newer than --bad {high}; {fix}")
 
 
-def _command(question: Question, options: BisectOptions) -> str:
+def _command(question: Question, plan: Plan, *, pre: bool) -> str:
     """Return the command that does the same again."""
-    ends = {"--bad": question.bad, "--fixed-in": question.good}
-    if options.good:
-        ends = {"--good": question.good, "--bad": question.bad}
+    ends = {"--good": question.good, "--bad": question.bad}
+    if question.seeks_fix:
+        ends = {"--bad": question.bad, "--fixed-in": question.good}
     given: dict[str, object] = {"--package": question.package, **ends, "--expect-message": question.expect_message}
-    given |= {"--good-message": question.good_message, "--trials": question.trials, "--alpha": options.alpha}
+    given |= {"--good-message": question.good_message, "--trials": question.trials}
+    given["--alpha"] = question.alpha if question.alpha != plan.case.manifest.alpha else None
     given["--variant"] = question.variant.value if question.variant is not Variant.REPRO else None
     words = ["nox", "-s", "bisect", "--", question.case]
     words += [word for name, value in given.items() if value is not None for word in (name, str(value))]
     words += [word for name, version in question.others.items() for word in ("--with", f"{name}=={version}")]
-    words += replace(options.run, environment=question.environment).words(question.engine)
-    return shlex.join([*words, *["--pre"] * options.pre])
+    words += replace(plan.options, environment=question.environment).words(question.engine)
+    return shlex.join([*words, *["--pre"] * pre])

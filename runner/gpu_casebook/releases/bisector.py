@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NoReturn
 
 from packaging.utils import canonicalize_name
 
@@ -81,9 +80,14 @@ class Bisector:
 
     def _verify_bad_end(self) -> None:
         """Measure how often the bad end fails: the number of quiet trials that make a version good follows from it."""
-        step = self._step(self.record.question.bad, self._judge_bad_end, " (measuring how often it fails)")
+        question = self.record.question
+        step = self._step(question.bad, self._judge_bad_end, " (measuring how often it fails)")
         if step.call is Call.GOOD:
-            self._explain_quiet_end(step)
+            quiet = f"was said to be bad, and {step.quiet} trials are without the failure: {step.why}"
+            ends = f"--good {question.bad} --bad {question.good}"
+            if not question.seeks_fix:
+                ends = f"--bad {question.good} --fixed-in {question.bad}"
+            raise EndError(f"{self._named(step.version)} {quiet}; if {question.good} is the bad one, write {ends}")
         if step.call is Call.SKIP:
             raise EndError(f"{self._named(step.version)} was said to be bad, and can't tell: {step.why}")
         needed = self._quiet_needed(step)
@@ -107,17 +111,6 @@ class Bisector:
         # The risk is shared out among the versions: one wrong call of good moves the answer past any of them.
         alpha = self.record.question.alpha / (len(self.record.versions) - 1)
         return clean_trials_needed(wilson(step.shown, step.trials).low, alpha)
-
-    def _explain_quiet_end(self, bad: Step) -> NoReturn:
-        """Raise EndError for a bad end without the failure, after a look at whether the two ends were mixed up."""
-        question = self.record.question
-        other = self._step(question.good, lambda step: _call(step, self.counts.refute), " (is it the other way round?)")
-        if other.shown:
-            old, new = question.good, question.bad
-            write = f"--good {new} --bad {old}" if question.seeks_fix else f"--bad {old} --fixed-in {new}"
-            raise EndError(f"good and bad are the wrong way round: {old} fails, {new} does not; write {write}")
-        quiet = f"{self._named(bad.version)} was said to be bad, and {bad.quiet} trials are without the failure"
-        raise EndError(f"{quiet}: {bad.why}")
 
     def _verify_good_end(self) -> None:
         step = self._step(self.record.question.good, self._judge)

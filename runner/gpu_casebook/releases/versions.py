@@ -7,6 +7,7 @@ in HTML (PEP 503).
 import os
 import re
 import ssl
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,9 +119,9 @@ class Releases:
         return release
 
     def _nearest(self, version: Version) -> str:
-        there = [release.version for release in self.all if not release.yanked and release.version != version]
-        stable = [each for each in there if not each.is_prerelease] or there
-        near = [*[each for each in stable if each < version][-2:], *[each for each in stable if each > version][:2]]
+        stable = [each.version for each in self.all if not each.yanked and not each.version.is_prerelease]
+        at = bisect(stable, version)
+        near = stable[max(at - 2, 0) : at + 2]
         return f"; the nearest are {', '.join(map(str, near))}" if near else ""
 
     def newest(self, python: str) -> Release | None:

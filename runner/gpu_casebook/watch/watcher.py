@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,9 @@ from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant, evidence_files, load
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.records.bisection import bisections
+from gpu_casebook.records.bisection import Question, bisections
 from gpu_casebook.records.watched import Sighting, State, changed, known, watched_path
-from gpu_casebook.releases.bisect import BisectOptions, Stopped, bisect
+from gpu_casebook.releases.bisect import Stopped, bisect
 from gpu_casebook.releases.bisector import EndError
 from gpu_casebook.releases.environments import (
     Changes,
@@ -190,14 +191,20 @@ class _Watcher:
                 return found.first
         if not self.search:
             return []
-        options = BisectOptions(
+        question = Question(
+            case=self.case.id,
             package=package,
+            environment=self.environment,
+            variant=Variant.REPRO,
+            good=seen.versions[package],
             bad=pins(self.case.requirements(self.environment, Variant.REPRO))[package],
-            fixed_in=seen.versions[package],
-            run=Options(environment=self.environment),
+            alpha=self.case.manifest.alpha,
+            engine=self.engine.name,
+            digest=self.case.digest(),
         )
+        search = partial(bisect, self.plan, question, self.engine, self.console, self.reports)
         try:
-            found, _ = bisect(self.case, options, self.engine, self.console, self.reports, stopped=Stopped.EITHER)
+            found, _ = search(seeks_fix=True, stopped=Stopped.EITHER)
         except (EndError, UsageError) as error:
             self.console.say(f"  the release that fixed it can't be found: {error}")
             return []
