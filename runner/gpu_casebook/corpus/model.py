@@ -13,7 +13,19 @@ from gpu_casebook.kinds import Grade
 from gpu_casebook.run.options import CORPUS, Options
 
 
-class Job(Document, extra="ignore"):  # older runs also said how many cores a job takes
+class JobName(Document):
+    """One case in one environment."""
+
+    case: str
+    environment: str
+
+    @property
+    def name(self) -> str:
+        """Such as "rwkv6-backward/current"; the case alone where its manifest is broken, so that nobody knows more."""
+        return f"{self.case}/{self.environment}" if self.environment else self.case
+
+
+class Job(JobName, extra="ignore"):  # older runs also said how many cores a job takes
     """One case in one environment, and what it needs of a machine.
 
     `shared`: it declares that others which declare it too may have the same GPU meanwhile. `expected_s` is how long it
@@ -21,8 +33,6 @@ class Job(Document, extra="ignore"):  # older runs also said how many cores a jo
     says why no evidence of it could be reused.
     """
 
-    case: str
-    environment: str
     failure: str
     project: str
     grade: Grade
@@ -32,11 +42,6 @@ class Job(Document, extra="ignore"):  # older runs also said how many cores a jo
     expected_s: float | None = None
     environment_key: str = ""
     because: str = ""
-
-    @property
-    def name(self) -> str:
-        """Such as "rwkv6-backward/current"; the case alone where its manifest is broken, so that nobody knows more."""
-        return f"{self.case}/{self.environment}" if self.environment else self.case
 
 
 class Settings(Document):
@@ -80,16 +85,10 @@ class Lost(Document):
     after_s: float
 
 
-class Finished(Document):
-    """What came of one job. `reason` is one line for a person; `evidence` a path within the reports directory.
+class JobResult(Document):
+    """What a job came to. `reason` is one line for a person; `evidence` a path within the reports directory."""
 
-    `built_s` went before `duration_s`, on a worker but on no GPU: its environment was prepared.
-    `stops`: the machine can't go on, as its disk is full or its engine gone. That is no end of the job: it is never
-    written to a run's record, and the job is tried again.
-    """
-
-    job: Job
-    end: End
+    end: End | None = None  # None: the run has not come to it
     verdict: Verdict | None = None
     reason: str = ""
     rates: dict[Variant, Rate] = Field(default_factory=dict)
@@ -99,21 +98,30 @@ class Finished(Document):
     evidence: str | None = None
     worker: str = ""
     lost: list[Lost] = Field(default_factory=list)
-    started: datetime
     duration_s: float = 0.0
-    built_s: float = 0.0
-    stops: bool = False
 
     @property
     def confirmed(self) -> bool:
         return self.verdict is Verdict.CONFIRMED
 
 
-class Run(Document):
-    """One run of the corpus, whole or so far. `id` sorts by time; `ended` is None while it goes on or was killed."""
+class Finished(JobResult):
+    """A job that has ended.
 
-    what = "the record of a run"
-    remedy = "start a new run"
+    `built_s` went before `duration_s`, on a worker but on no GPU: its environment was prepared.
+    `stops`: the machine can't go on, as its disk is full or its engine gone. That is no end of the job: it is never
+    written to a run's record, and the job is tried again.
+    """
+
+    job: Job
+    end: End
+    started: datetime
+    built_s: float = 0.0
+    stops: bool = False
+
+
+class RunFacts(Document):
+    """When, where and of what a run is. `id` sorts by time; `ended` is None while it goes on or was killed."""
 
     schema_version: Literal[1] = 1
     id: str
@@ -123,12 +131,20 @@ class Run(Document):
     runner: str = ""
     command: str = ""
     selection: str = "all"
-    settings: Settings
     workers: list[str] = Field(default_factory=list)
-    jobs: list[Job] = Field(default_factory=list)
-    finished: list[Finished] = Field(default_factory=list)
     disk_before_bytes: int | None = None
     disk_after_bytes: int | None = None
+
+
+class Run(RunFacts):
+    """One run of the corpus, whole or so far."""
+
+    what = "the record of a run"
+    remedy = "start a new run"
+
+    settings: Settings
+    jobs: list[Job] = Field(default_factory=list)
+    finished: list[Finished] = Field(default_factory=list)
 
     @property
     def left(self) -> Sequence[Job]:

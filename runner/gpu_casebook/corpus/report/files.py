@@ -16,17 +16,16 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.report.markdown import Markdown
 
 PAGE, SUMMARY, JUNIT = "README.md", "summary.json", "junit.xml"
-DURATIONS, RATES = "durations.svg", "rates.svg"
 KEPT = 30
 """Runs, the newest ones, that changes and plots look at."""
 NO_MATPLOTLIB = Markdown("No plots: matplotlib is not here. `pip install -e '.[plots]'` in the checkout brings it.")
 
 
-class KeptRun(NamedTuple):
-    """Runs on disk, oldest first, and why others can't be read."""
+class Earlier(NamedTuple):
+    """Runs before another one, oldest first."""
 
     runs: list[Run]
-    unreadable: list[str]
+    unreadable: list[str]  # which others can't be read, and why
 
 
 def write(reports: Path, run: Run) -> Path:
@@ -36,50 +35,46 @@ def write(reports: Path, run: Run) -> Path:
     and stops nothing. Raises OSError.
     """
     before = earlier(reports, run)
-    summary = summarise(run, before.runs, before.unreadable)
+    summary = summarise(run, *before)
     directory = journal.runs_directory(reports) / run.id
-    directory.mkdir(parents=True, exist_ok=True)
-    drawn = _plots([*before.runs, run])
-    for name, picture in drawn.items():
-        write_whole(directory / name, picture.decode())
-    write_whole(directory / SUMMARY, as_json(summary))
+    pictures = _draw(directory, [*before.runs, run])
+    summary.write(directory / SUMMARY)
     write_whole(directory / JUNIT, junit(summary))
-    pictures = [Picture(name, title) for name, title in _TITLES.items() if name in drawn]
-    write_whole(directory / PAGE, page(summary, pictures, "" if drawn else NO_MATPLOTLIB))
-    return directory / PAGE
+    return write_whole(directory / PAGE, page(summary, pictures, "" if pictures else NO_MATPLOTLIB))
 
 
 def read(reports: Path, id_: str | None = None) -> RunSummary:
-    """What there is to tell of a run that is on disk: the one named, or the newest. Raises CasebookError."""
+    """Summarise a run that is on disk: the one named, or the newest. Raises CasebookError."""
     run = journal.read(journal.find(reports, id_))
-    before = earlier(reports, run)
-    return summarise(run, before.runs, before.unreadable)
+    return summarise(run, *earlier(reports, run))
 
 
-def earlier(reports: Path, run: Run) -> KeptRun:
-    """The newest of the runs before this one."""
-    ids = [id_ for id_ in journal.ids(reports) if id_ < run.id][-KEPT:]
-    kept = KeptRun([], [])
-    for id_ in ids:
+def earlier(reports: Path, run: Run) -> Earlier:
+    """Read the newest of the runs before this one."""
+    found = Earlier([], [])
+    for id_ in [id_ for id_ in journal.ids(reports) if id_ < run.id][-KEPT:]:
         try:
-            kept.runs.append(journal.read(journal.runs_directory(reports) / id_))
+            found.runs.append(journal.read(journal.runs_directory(reports) / id_))
         except CasebookError as error:
-            kept.unreadable.append(f"run {id_}: {error}")
-    return kept
+            found.unreadable.append(f"run {id_}: {error}")
+    return found
 
 
 def as_json(summary: RunSummary) -> str:
     return summary.model_dump_json(indent=1) + "\n"
 
 
-_TITLES = {DURATIONS: "How long each case took in each run", RATES: "Share of trials as declared in each run"}
-
-
-def _plots(runs: Sequence[Run]) -> dict[str, bytes]:
-    """None where matplotlib is not there."""
+def _draw(directory: Path, runs: Sequence[Run]) -> list[Picture]:
+    """Write the plots; none where matplotlib is not there."""
     try:
-        return {DURATIONS: plots.durations(runs), RATES: plots.rates(runs)}
+        drawn = {
+            Picture("durations.svg", "How long each case took in each run"): plots.durations(runs),
+            Picture("rates.svg", "Share of trials as declared in each run"): plots.rates(runs),
+        }
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        return {}
+        return []
+    for picture, svg in drawn.items():
+        write_whole(directory / picture.file, svg.decode())
+    return list(drawn)

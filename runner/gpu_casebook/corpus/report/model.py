@@ -3,15 +3,13 @@
 Times are UTC, durations in seconds, disk in bytes.
 """
 
-from datetime import datetime
 from enum import StrEnum
-from typing import Literal
 
 from pydantic import Field
 
-from gpu_casebook.corpus.model import End, Lost
+from gpu_casebook.corpus.model import JobName, JobResult, RunFacts
 from gpu_casebook.document import Document
-from gpu_casebook.evidence import Rate, Variant, Verdict
+from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Grade
 
 
@@ -25,32 +23,14 @@ class Standing(StrEnum):
     LEFT = "not come to"
 
 
-class Line(Document):
-    """One job of the run: one case in one environment."""
+class Line(JobName, JobResult):
+    """One job of the run."""
 
-    case: str
-    environment: str
     failure: str
     project: str
     grade: Grade
-    standing: Standing
-    end: End | None = None  # None: the run has not come to it
-    verdict: Verdict | None = None
-    reason: str = ""
-    rates: dict[Variant, Rate] = Field(default_factory=dict)
-    device: str = ""
-    drifted: bool = False
     gpus: int = 0
-    infra_trials: int = 0
-    evidence: str | None = None
-    worker: str = ""
-    lost: list[Lost] = Field(default_factory=list)
-    duration_s: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """Such as "rwkv6-backward/current"."""
-        return f"{self.case}/{self.environment}"
+    standing: Standing
 
     @property
     def result(self) -> str:
@@ -93,21 +73,15 @@ class Shift(StrEnum):
     GONE = "gone"
 
 
-class JobChange(Document):
+class JobChange(JobName):
     """How one job differs from earlier runs."""
 
     shift: Shift
-    case: str
-    environment: str
     before: str = ""
     now: str = ""
     where: str = ""  # the device, or what differs besides the verdict
     reason: str = ""
     since: str = ""  # the run that it is compared with
-
-    @property
-    def name(self) -> str:
-        return f"{self.case}/{self.environment}"
 
 
 class RunDurations(Document):
@@ -121,26 +95,15 @@ class RunDurations(Document):
     at_once: float | None = None  # how many jobs were going on, on average
 
 
-class RunSummary(Document):
+class RunSummary(RunFacts):
     """A run of the corpus as a person, a CI system or a program wants to have it."""
 
-    schema_version: Literal[1] = 1
-    id: str
-    started: datetime
-    ended: datetime | None = None
-    host: str = ""
-    runner: str = ""
-    command: str = ""
-    selection: str = "all"
-    workers: list[str] = Field(default_factory=list)
     tally: JobCounts
     by_device: list[JobCounts] = Field(default_factory=list)
     by_environment: list[JobCounts] = Field(default_factory=list)
     compared_with: str | None = None  # the run before this one, if there is one
     changes: list[JobChange] = Field(default_factory=list)
     durations: RunDurations
-    disk_before_bytes: int | None = None
-    disk_after_bytes: int | None = None
     unreadable: list[str] = Field(default_factory=list)  # earlier runs that can't be read, and why
     lines: list[Line] = Field(default_factory=list)
 

@@ -1,11 +1,11 @@
 """A run of the corpus -> its summary. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
-from gpu_casebook.corpus.model import End, Finished, Job, Run
+from gpu_casebook.corpus.model import End, Finished, Job, Run, RunFacts
 from gpu_casebook.corpus.report.changes import changes, judged
 from gpu_casebook.corpus.report.model import JobCounts, Line, RunDurations, RunSummary, Standing
 from gpu_casebook.evidence import Verdict
@@ -19,18 +19,15 @@ def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] =
     """`earlier` may hold runs in any order, and this one or later ones, which are left out."""
     before = sorted((each for each in earlier if each.id < run.id), key=lambda each: each.id)
     lines = _lines(run)
-    same = {name: getattr(run, name) for name in ("id", "started", "ended", "host", "runner", "command", "selection")}
+    facts = {name: getattr(run, name) for name in RunFacts.model_fields}
     return RunSummary(
-        **same,
-        workers=_workers(run),
+        **facts | {"workers": _workers(run)},
         tally=_tally("", lines),
-        by_device=_grouped(lines, [line.device or NO_DEVICE for line in lines]),
-        by_environment=_grouped(lines, [line.environment for line in lines]),
+        by_device=_grouped(lines, lambda line: line.device or NO_DEVICE),
+        by_environment=_grouped(lines, lambda line: line.environment),
         compared_with=before[-1].id if before else None,
         changes=changes(run, before),
         durations=_durations(run),
-        disk_before_bytes=run.disk_before_bytes,
-        disk_after_bytes=run.disk_after_bytes,
         unreadable=list(unreadable),
         lines=lines,
     )
@@ -75,10 +72,10 @@ def _tally(name: str, lines: Sequence[Line]) -> JobCounts:
     )
 
 
-def _grouped(lines: Sequence[Line], keys: Sequence[str]) -> list[JobCounts]:
+def _grouped(lines: Sequence[Line], key: Callable[[Line], str]) -> list[JobCounts]:
     """By name, those that have no device last."""
-    pairs = sorted(zip(keys, lines, strict=True), key=lambda pair: (pair[0] == NO_DEVICE, pair[0]))
-    return [_tally(key, [line for _, line in group]) for key, group in groupby(pairs, key=lambda pair: pair[0])]
+    ordered = sorted(lines, key=lambda line: (key(line) == NO_DEVICE, key(line)))
+    return [_tally(name, list(group)) for name, group in groupby(ordered, key=key)]
 
 
 def _durations(run: Run) -> RunDurations:
@@ -116,9 +113,8 @@ def _workers(run: Run) -> list[str]:
 
 def _covered(spans: Iterable[Span]) -> float:
     """Seconds in which at least one is going on: a worker may have several jobs at once."""
-    total, reached = 0.0, None
+    total, reached = 0.0, datetime.min.replace(tzinfo=UTC)
     for start, end in sorted(spans):
-        begin = start if reached is None else max(start, reached)
-        total += max((end - begin).total_seconds(), 0.0)
-        reached = end if reached is None else max(reached, end)
+        total += max((end - max(start, reached)).total_seconds(), 0.0)
+        reached = max(reached, end)
     return total
