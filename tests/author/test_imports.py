@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.author.imports import Imports, active_python, ask, imports, relative, required
+from gpu_casebook.author.imports import active_python, ask, imports, relative, required
 from gpu_casebook.errors import UsageError
 
 TOLD: dict[str, Any] = {
@@ -26,34 +26,34 @@ TOLD: dict[str, Any] = {
 }
 
 
-def told_of(source: str) -> Imports:
+def told_of(source: str) -> dict[str, bool]:
     return imports(ast.parse(source))
 
 
 def needs(source: str, *header: str, beside: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
     found = required(told_of(source), beside, header, TOLD)
-    return list(found.pinned), list(found.blanks)
+    return [*found.pins.values()], found.blanks
 
 
 class TestImports:
     def test_every_import_wherever_it_stands(self) -> None:
         source = "import a.b, c\nfrom d.e import f\nfrom g import h\ndef x():\n    import i\n"
-        assert told_of(source).needed == ["a.b", "c", "d.e", "g.h", "i"]
+        assert told_of(source) == dict.fromkeys(["a.b", "c", "d.e", "g.h", "i"], True)
 
     @pytest.mark.parametrize(
         "caught", ["ImportError", "ModuleNotFoundError", "(ImportError, OSError)", "Exception", ""]
     )
     def test_what_may_be_missing_is_optional(self, caught: str) -> None:
         found = told_of(f"try:\n    import a\nexcept {caught}:\n    import b\n".replace(" :", ":"))
-        assert (found.needed, found.optional) == (["b"], ["a"])
+        assert [*found.items()] == [("b", True), ("a", False)]
 
     def test_what_must_be_there_somewhere_is_not_optional(self) -> None:
         found = told_of("import a\ntry:\n    import a\nexcept ImportError:\n    pass\n")
-        assert (found.needed, found.optional) == (["a"], [])
+        assert found == {"a": True}
 
     @pytest.mark.parametrize("test", ["TYPE_CHECKING", "typing.TYPE_CHECKING"])
     def test_what_only_type_checkers_see_is_none(self, test: str) -> None:
-        assert told_of(f"import typing\nif {test}:\n    import a\nelse:\n    import b\n").needed == ["typing", "b"]
+        assert told_of(f"import typing\nif {test}:\n    import a\nelse:\n    import b\n") == {"typing": True, "b": True}
 
     def test_relative_ones(self) -> None:
         assert relative(ast.parse("from . import x"))
@@ -66,7 +66,7 @@ class TestRequired:
 
     def test_a_build_of_its_own_is_pinned_as_the_index_has_it(self) -> None:
         found = required(told_of("import torch"), (), (), TOLD)
-        assert found.pinned == ["torch==2.13.0"]
+        assert found.pins == {"torch": "torch==2.13.0"}
         assert found.notes == ["torch 2.13.0+cpu is a build of its own here; the case pins 2.13.0, as the index has it"]
 
     def test_the_standard_library_is_left_out(self) -> None:
@@ -116,7 +116,7 @@ class TestRequired:
     def test_what_is_given_is_left_out(self) -> None:
         source, header = "import numpy, yaml, gone", ["numpy>=2"]
         found = required(told_of(source), (), header, TOLD, {"numpy", "pyyaml", "gone"})
-        assert (list(found.pinned), list(found.blanks)) == ([], [])
+        assert (found.pins, found.blanks) == ({}, [])
 
 
 def blank_of(module: str) -> str:

@@ -36,8 +36,8 @@ def made(root: Path, **wanted: Any) -> tuple[Path, list[str]]:
         "trial": False,
         "python": Path(sys.executable),
     }
-    written = new(root, NewCase(**options | wanted), said.append)
-    return written.directory, [*said, *written.notes]
+    directory, notes = new(root, NewCase(**options | wanted), said.append)
+    return directory, [*said, *notes]
 
 
 class TestWritten:
@@ -236,8 +236,8 @@ def test_what_is_there_is_left_alone(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--from", "gone.py"], "gone.py: can't be read: No such file or directory"),
-        (["--from", "cases"], "cases: can't be read: Is a directory"),
+        (["--from", "gone.py"], "gone.py:1: can't be read: No such file or directory"),
+        (["--from", "cases"], "cases:1: can't be read: Is a directory"),
         (["--issue", "https://example.org/x/1"], "not a report on GitHub"),
         (["--from", "bug.py", "--python", "gone"], "--python gone: there is no such file"),
         (["--from", "bug.py", "--timeout", "soon"], "--timeout soon"),

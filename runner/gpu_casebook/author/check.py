@@ -133,34 +133,36 @@ def _files(directory: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry
 def _of_scripts(directory: Path, shown: str, case: Case | None) -> Iterator[Problem]:
     texts: list[str] = []
     for variant in Variant:
-        name = f"{shown}/{variant.value}.py"
-        text = _script(directory / f"{variant.value}.py", name)
-        if isinstance(text, str):
-            texts.append(text)
-            yield from _of_imports(text, name)
-            yield from _of_header(text, name, variant, case)
-        elif text is not None:
+        path, name = directory / f"{variant.value}.py", f"{shown}/{variant.value}.py"
+        if not path.is_file():
+            continue  # loading the manifest reports it
+        text = read_script(path, name)
+        if isinstance(text, Problem):
             yield text
+            continue
+        texts.append(text)
+        yield from _of_imports(text, name)
+        yield from _of_header(text, name, variant, case)
     if len(texts) == len(Variant):
         yield from _of_fix(texts[0], texts[1], f"{shown}/fixed.py", case)
 
 
-def _script(path: Path, name: str) -> str | Problem | None:
-    """Return the script's text, or what is wrong with it; None if it is missing, which loading the manifest reports."""
-    if not path.is_file():
-        return None
-    size = path.stat().st_size
-    if size > MAX_SCRIPT_BYTES:
-        return Problem(name, 1, "", f"is {size} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
+def read_script(path: Path, name: str, encoding: str = "utf-8") -> str | Problem:
+    """Return the script's text, or what is wrong with it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        size = path.stat().st_size
+        if size > MAX_SCRIPT_BYTES:
+            return Problem(name, 1, "", f"is {size} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
+        text = path.read_text(encoding=encoding)
         # Finds what compile() finds, but for a few oddities, in three quarters of the time.
         symtable(text, name, "exec")
     except UnicodeDecodeError:
         return Problem(name, 1, "", "is not UTF-8; save it as UTF-8")
     except SyntaxError as error:
         return Problem(name, error.lineno or 1, "", f"is not Python: {error.msg}")
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
+    except OSError as error:
+        return Problem(name, 1, "", f"can't be read: {error.strerror}")
+    except (ValueError, RecursionError, MemoryError) as error:
         return Problem(name, 1, "", f"can't be read as Python: {error}")
     return text
 

@@ -61,15 +61,15 @@ def new(
         fixed=fixed or (),
         timeout_s=seconds(timeout),
     )
-    written = new(top, options, out.say)
-    out.say(f"wrote {shown(written.directory)}/: case.yaml, repro.py, fixed.py, README.md")
-    for note in written.notes:
+    directory, notes = new(top, options, out.say)
+    out.say(f"wrote {shown(directory)}/: case.yaml, repro.py, fixed.py, README.md")
+    for note in notes:
         out.say(f"  {note}")
     errors = [each for each in check_all(top, [case]) if each.severity is Severity.ERROR and "/locks/" not in each.path]
     if errors:
         out.say(f"{len(errors)} left to fill in or confirm (nox -s check -- --static {case} names them all), first:")
         out.say(f"  {errors[0]}")
-    lock = "" if (written.directory / "locks").is_dir() else f"nox -s lock -- {case} && "
+    lock = "" if (directory / "locks").is_dir() else f"nox -s lock -- {case} && "
     out.say(f"then: {lock}nox -s check -- {case}")
 
 

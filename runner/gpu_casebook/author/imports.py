@@ -3,11 +3,13 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,39 +26,19 @@ _MATTER = ("torch", "transformers", "triton", "numpy", "accelerate")
 _FAILED_IMPORT = {"ImportError", "ModuleNotFoundError", "Exception"}
 
 
-@dataclass(frozen=True)
-class Imports:
-    """Modules in dotted form; `optional` ones stand where their absence is caught."""
-
-    needed: Sequence[str]
-    optional: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """`pinned` as "torch==2.11.0"; `blanks` says what is not known, a sentence for each; `python` is the minor version.
-
-    `notes` is what was left out on the way, or looks odd; `installed` has the version of everything, by canonical name.
-    """
-
-    pinned: Sequence[str] = ()
-    blanks: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    python: str | None = None
-    installed: Mapping[str, str] = field(default_factory=dict)
-
-
 # What the script says. Pure.
 
 
-def imports(tree: ast.Module) -> Imports:
-    """Every absolute import that would be done at run time, wherever it stands."""
-    needed: dict[str, None] = {}
-    optional: dict[str, None] = {}
+def imports(tree: ast.Module) -> dict[str, bool]:
+    """Return every absolute import that would be done at run time, wherever it stands, in dotted form.
+
+    The value is whether the module is needed: not if its absence is caught. Needed ones come first.
+    """
+    needed: dict[str, bool] = {}
     for node, caught in _walk(tree, caught=False):
-        found = needed if not caught else optional
-        found.update(dict.fromkeys(_modules(node)))
-    return Imports([*needed], [each for each in optional if each not in needed])
+        for module in _modules(node):
+            needed[module] = needed.get(module, False) or not caught
+    return dict(sorted(needed.items(), key=lambda each: not each[1]))
 
 
 def relative(tree: ast.Module) -> bool:
@@ -76,11 +58,7 @@ def _walk(node: ast.AST, *, caught: bool) -> Iterator[tuple[ast.AST, bool]]:
 
 
 def _is_type_checking(test: ast.expr) -> bool:
-    match test:
-        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
-            return True
-        case _:
-            return False
+    return bool(re.fullmatch(r"(?:\w+\.)*TYPE_CHECKING", ast.unparse(test)))
 
 
 def _catches_imports(node: ast.Try) -> bool:
@@ -106,18 +84,17 @@ def _modules(node: ast.AST) -> list[str]:
 
 
 def active_python(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The Python of the active virtual or conda environment, else the first on the path; None where there is none."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if environ.get(name):
-            python = Path(environ[name], "bin", "python")
-            if python.is_file():
-                return python
+    """Return the Python of the active virtual or conda environment, else the first on the path, or None."""
+    for prefix in filter(None, map(environ.get, ("VIRTUAL_ENV", "CONDA_PREFIX"))):
+        python = Path(prefix, "bin", "python")
+        if python.is_file():
+            return python
     found = shutil.which("python3", path=environ.get("PATH")) or shutil.which("python", path=environ.get("PATH"))
     return Path(found) if found else None
 
 
 def ask(python: Path, modules: Iterable[str]) -> dict[str, Any]:
-    """What that Python has of these modules. Raises UsageError where it can't be asked."""
+    """Return what that Python has of these modules: see guest/installed.py. Raises UsageError if it does not answer."""
     script = Path(installed.__file__)
     try:
         ended = subprocess.run(
@@ -134,101 +111,85 @@ def ask(python: Path, modules: Iterable[str]) -> dict[str, Any]:
         raise UsageError(f"{python} does not tell what it has installed; name another with --python") from None
 
 
-def required(
-    found: Imports, beside: Sequence[str], header: Sequence[str], told: Mapping[str, Any], given: Iterable[str] = ()
-) -> Requirements:
-    """What `ask` told, as requirements. `header` are those of the script's own PEP 723 header, which come first.
+@dataclass(kw_only=True)
+class Requirements:
+    """What a script needs, collected from its header and its imports."""
 
-    `beside` are the names of the modules that lie next to the script; `given` are packages to be left out.
-    """
-    guess = _Guess(told, beside, given)
-    for requirement in header:
-        guess.take_declared(requirement)
-    for module in found.needed:
-        guess.take(module, needed=True)
-    for module in found.optional:
-        guess.take(module, needed=False)
-    guess.note_unpinned()
-    python = ".".join(str(told["python"]).split(".")[:2]) if told else None
-    return Requirements([*guess.pins.values()], guess.blanks, guess.notes, python, guess.installed)
+    answer: Mapping[str, Any] = field(default_factory=dict)  # of `ask`
+    beside: Collection[str] = ()  # names of the modules that lie next to the script
+    given: Collection[str] = ()  # packages to be left out, as their versions are known otherwise
+    pins: dict[str, str] = field(default_factory=dict)  # such as "torch==2.11.0", by canonical name
+    blanks: list[str] = field(default_factory=list)  # what is not known, a sentence for each
+    notes: list[str] = field(default_factory=list)  # what was left out on the way, or looks odd
+    _seen: set[str] = field(default_factory=set)  # top-level modules that are settled
 
+    @property
+    def python(self) -> str | None:
+        """The minor version of the author's Python."""
+        return ".".join(self.answer["python"].split(".")[:2]) if self.answer else None
 
-def _canonical(names: Iterable[str]) -> set[str]:
-    return {canonicalize_name(name) for name in names}
-
-
-class _Guess:
-    def __init__(self, told: Mapping[str, Any], beside: Sequence[str], given: Iterable[str]) -> None:
-        self._modules = told.get("modules", {})
-        self.installed: dict[str, str] = {
-            canonicalize_name(name): version for name, version in told.get("versions", {}).items()
-        }
-        self._standard = {*told.get("standard", ()), *sys.stdlib_module_names, "__future__"}
-        self._beside, self._given = set(beside), set(given)
-        self._seen: set[str] = set()
-        self.pins: dict[str, str] = {}
-        self.blanks: list[str] = []
-        self.notes: list[str] = []
+    @cached_property
+    def installed(self) -> dict[str, str]:
+        """The version of everything that is installed there, by canonical name."""
+        return {canonicalize_name(name): version for name, version in self.answer.get("versions", {}).items()}
 
     def note_unpinned(self) -> None:
-        """What matters of the requirements of the imported packages, imported or not: the lock takes the newest."""
-        givers = [giver for givers in self._modules.values() for giver in givers]
+        """Note which packages that matter are required by the imported ones: the lock takes their newest versions."""
+        packages = [each for providers in self.answer.get("modules", {}).values() for each in providers]
         for name in _MATTER:
-            users = sorted({each["name"] for each in givers if name in _canonical(each.get("requires", ()))})
-            if users and name in self.installed and name not in {*self.pins, *self._given}:
+            users = {each["name"] for each in packages if name in {*map(canonicalize_name, each.get("requires", ()))}}
+            if users and name in self.installed and name not in {*self.pins, *self.given}:
                 version = self.installed[name].partition("+")[0]
-                told = f"{name} {version} is installed here for {', '.join(users)}, and not pinned"
-                self.notes.append(f"{told}: if its version matters, add {name}=={version} to the requirements")
+                what = f"{name} {version} is installed here for {', '.join(sorted(users))}, and not pinned"
+                self.notes.append(f"{what}: if its version matters, add {name}=={version} to the requirements")
 
-    def take_declared(self, requirement: str) -> None:
+    def add_declared(self, requirement: str) -> None:
+        """Add a requirement of the script's own header."""
         try:
             parsed = Requirement(requirement)
         except InvalidRequirement:
             self.blanks.append(f"{requirement!r} in the script's header is not a requirement; write NAME==VERSION")
             return
         name = canonicalize_name(parsed.name)
-        if name in self._given:
+        if name in self.given:
             return
         try:
             self.pins[name] = pin(requirement)
         except ValueError:
-            self._pin(parsed.name, self.installed.get(name), parsed.extras)
+            self._pin(name, self.installed.get(name), parsed.extras)
 
-    def take(self, module: str, *, needed: bool) -> None:
-        top = module.split(".", maxsplit=1)[0]
-        if top in self._standard or top in self._seen or canonicalize_name(top) in self._given:
+    def add_module(self, module: str, *, needed: bool) -> None:
+        """Add the package that provides a module."""
+        top = module.partition(".")[0]
+        standard = {*self.answer.get("standard", ()), *sys.stdlib_module_names, "__future__"}
+        if top in standard or top in self._seen or canonicalize_name(top) in self.given:
             return
-        givers = self._modules.get(module, [])
-        if len(givers) != 1 or canonicalize_name(givers[0]["name"]) == top:
+        providers = self.answer.get("modules", {}).get(module, [])
+        named_so = [each for each in providers if canonicalize_name(each["name"]) == canonicalize_name(top)]
+        # Several packages may share a namespace, such as google: then what is imported of it decides.
+        if len(providers) != 1 or named_so:
             self._seen.add(top)
-        if len(givers) > 1:
-            givers = [each for each in givers if canonicalize_name(each["name"]) == canonicalize_name(top)] or givers
-        if givers and top not in self._beside:
-            self._pin_giver(givers[0])
-            if len(givers) > 1:
-                names = ", ".join(each["name"] for each in givers)
+        if providers and top not in self.beside:
+            providers = named_so or providers
+            self._add_provider(providers[0])
+            if len(providers) > 1:
+                names = ", ".join(each["name"] for each in providers)
                 self.blanks.append(f"several packages give {top}: {names}; keep the right one, pinned")
         elif needed:
-            self._unknown(top)
+            self._seen.add(top)
+            file = f"{top} is a file beside the script; a case's script stands alone: put it into the script"
+            package = f"which package has the module {top}? It is not installed here; write NAME==VERSION"
+            self.blanks.append(file if top in self.beside else package)
 
-    def _unknown(self, top: str) -> None:
-        self._seen.add(top)
-        if top in self._beside:
-            self.blanks.append(
-                f"{top} is a file beside the script; a case's script stands alone: put it into the script"
-            )
+    def _add_provider(self, package: Mapping[str, Any]) -> None:
+        name = canonicalize_name(package["name"])
+        if name in self.pins or name in self.given:
+            return
+        if package["elsewhere"]:
+            what = f"{package['name']} {package['version']} is {package['elsewhere']} here"
+            self.blanks.append(f"{what}; which release is it? Write {name}==VERSION")
         else:
-            self.blanks.append(f"which package has the module {top}? It is not installed here; write NAME==VERSION")
-
-    def _pin_giver(self, giver: Mapping[str, Any]) -> None:
-        name = canonicalize_name(giver["name"])
-        if name in self.pins or name in self._given:
-            return
-        if giver["elsewhere"]:
-            told = f"{giver['name']} {giver['version']} is {giver['elsewhere']} here; which release is it? Write "
-            self.blanks.append(f"{told}{name}==VERSION")
-            return
-        self._pin(giver["name"], giver["version"])
+            self._pin(name, package["version"])
 
     def _pin(self, name: str, version: str | None, extras: Iterable[str] = ()) -> None:
         if version is None:
@@ -236,8 +197,24 @@ class _Guess:
             return
         released, _, build = version.partition("+")
         if build:
-            self.notes.append(
-                f"{name} {version} is a build of its own here; the case pins {released}, as the index has it"
-            )
+            what = f"{name} {version} is a build of its own here"
+            self.notes.append(f"{what}; the case pins {released}, as the index has it")
         wanted = f"[{','.join(sorted(extras))}]" if extras else ""
-        self.pins[canonicalize_name(name)] = pin(f"{name}{wanted}=={released}")
+        self.pins[name] = pin(f"{name}{wanted}=={released}")
+
+
+def required(
+    modules: Mapping[str, bool],
+    beside: Collection[str],
+    header: Iterable[str],
+    answer: Mapping[str, Any],
+    given: Collection[str] = (),
+) -> Requirements:
+    """Return the requirements of a script that imports `modules`. Those of its own PEP 723 header come first."""
+    found = Requirements(answer=answer, beside=beside, given=given)
+    for requirement in header:
+        found.add_declared(requirement)
+    for module, needed in modules.items():
+        found.add_module(module, needed=needed)
+    found.note_unpinned()
+    return found

@@ -5,21 +5,21 @@ import math
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from gpu_casebook.author.check import MAX_SCRIPT_BYTES
+from gpu_casebook.author.check import read_script
 from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, files, parse_report, script
 from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative, required
 from gpu_casebook.author.propose import keep_discriminating_figures, proof, propose
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant
+from gpu_casebook.errors import Problem, UsageError
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
 from gpu_casebook.packages.lock import same_version, script_header
@@ -50,24 +50,20 @@ class NewCase:
     timeout_s: float = LEAST_TIMEOUT_S
 
 
-@dataclass(frozen=True)
-class Written:
-    """The new directory, and lines for the author: what was seen, and what is odd."""
+def new(root: Path, options: NewCase, say: Note) -> tuple[Path, list[str]]:
+    """Write cases/<id>/, whole or not at all. Return it, and lines for the author: what was seen, and what is odd.
 
-    directory: Path
-    notes: Sequence[str]
-
-
-def new(root: Path, options: NewCase, say: Note) -> Written:
-    """Write cases/<id>/, whole or not at all. Raises UsageError, and BuildError where a lock can't be made."""
+    Raises UsageError, and BuildError if a lock can't be made.
+    """
     directory = _directory(root, options.id)
     making = _Making(root, options, say)
-    draft, found = making.begun()
-    locks: dict[str, str] = {}
-    if options.source and options.trial:
-        draft, locks = making.tried(draft, found)
-    _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
-    return Written(directory, making.notes)
+    with warnings.catch_warnings(action="ignore"):  # parsing a script may give warnings
+        draft, found = making.begun()
+        locks: dict[str, str] = {}
+        if options.source and options.trial:
+            draft, locks = making.tried(draft, found)
+        _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
+    return directory, making.notes
 
 
 def _directory(root: Path, name: str) -> Path:
@@ -95,51 +91,30 @@ def _own(options: NewCase) -> dict[Variant, list[str]]:
     return found if options.buggy else {}
 
 
-def _source(path: Path) -> str:
-    """The script's text. Raises UsageError where it is no script."""
-    try:
-        content = path.read_bytes()
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-        with warnings.catch_warnings(action="ignore"):
-            compile(text, str(path), "exec", dont_inherit=True)
-    except OSError as error:
-        raise UsageError(f"{path}: can't be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not UTF-8; save it as UTF-8") from None
-    except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno or 1}: is not Python: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{path}: can't be read as Python: {error}") from None
-    if len(content) > MAX_SCRIPT_BYTES:
-        raise UsageError(f"{path}: is {len(content)} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
-    return text
-
-
 def _python(options: NewCase) -> Path | None:
-    python = options.python or active_python()
     if options.python and not options.python.is_file():
         raise UsageError(f"--python {options.python}: there is no such file")
-    return python
+    return options.python or active_python()
 
 
-def _requirements(text: str, source: Path, python: Path | None, given: Iterable[str]) -> Requirements:
-    """`given` are the packages, by name, whose versions are known otherwise."""
-    with warnings.catch_warnings(action="ignore"):
-        tree = ast.parse(text)
-    found = imports(tree)
-    answer = ask(python, [*found.needed, *found.optional]) if python else {}
-    result = required(found, _beside(source), _declared(text, source), answer, given)
-    return replace(result, notes=[*result.notes, *_oddities(tree, result, python)])
-
-
-def _oddities(tree: ast.Module, requirements: Requirements, python: Path | None) -> Iterator[str]:
+def _requirements(text: str, source: Path, python: Path | None, given: Collection[str]) -> Requirements:
+    """Return what the script needs. `given` are the packages, by name, whose versions are known otherwise."""
+    tree = ast.parse(text)
+    modules = imports(tree)
+    try:
+        header = script_header(text)
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from None
+    answer = ask(python, modules) if python else {}
+    found = required(modules, _beside(source), header.requirements if header else (), answer, given)
     if relative(tree):
-        yield "the script imports relatively (from . import ...), and a case's script stands alone"
+        found.notes.append("the script imports relatively (from . import ...), and a case's script stands alone")
     if not python:
-        yield "no Python is active, so nothing could be asked for installed versions; name one with --python"
-    here = requirements.python
-    if here and here != PYTHON:
-        yield f"versions are those of Python {here} here; the case asks for {PYTHON}, which the images have"
+        found.notes.append("no Python is active, so nothing could be asked for installed versions; use --python")
+    if found.python not in {None, PYTHON}:
+        versions = f"versions are those of Python {found.python} here"
+        found.notes.append(f"{versions}; the case asks for {PYTHON}, which the images have")
+    return found
 
 
 def _beside(source: Path) -> list[str]:
@@ -147,14 +122,6 @@ def _beside(source: Path) -> list[str]:
     around = [path for path in own.parent.iterdir() if path != own]
     modules = [path.stem for path in around if path.suffix == ".py"]
     return modules + [path.name for path in around if (path / "__init__.py").is_file()]
-
-
-def _declared(text: str, source: Path) -> list[str]:
-    try:
-        header = script_header(text)
-    except ValueError as error:
-        raise UsageError(f"{source}: {error}") from None
-    return header.requirements if header else []
 
 
 def _name(requirement: str) -> str:
@@ -215,18 +182,22 @@ class _Making:
     notes: list[str] = field(default_factory=list)
 
     def begun(self) -> tuple[Draft, Requirements]:
-        """What is known without a trial."""
+        """Return what is known without a trial."""
         options, own = self.options, _own(self.options)
-        text = _source(options.source) if options.source else EMPTY_SCRIPT
-        given = {_name(each) for pins in own.values() for each in pins}
-        found = _NOTHING if options.source is None else _requirements(text, options.source, _python(options), given)
-        gpus = _gpus(text, self.notes)
+        text, found = EMPTY_SCRIPT, _NOTHING
+        if options.source:
+            script = read_script(options.source, str(options.source), "utf-8-sig")
+            if isinstance(script, Problem):
+                raise UsageError(str(script))
+            text, given = script, {_name(each) for pins in own.values() for each in pins}
+            found = _requirements(text, options.source, _python(options), given)
+        gpus, pins = _gpus(text, self.notes), [*found.pins.values()]
         draft = Draft(
             id=options.id,
             script=text,
-            image=_image(gpus, [*found.pinned, *own.get(Variant.REPRO, ())], known_images(self.root)),
+            image=_image(gpus, [*pins, *own.get(Variant.REPRO, ())], known_images(self.root)),
             gpus=gpus,
-            pins=found.pinned,
+            pins=pins,
             unknown=found.blanks,
             own=own,
             report=parse_report(options.issue) if options.issue else None,
@@ -238,14 +209,12 @@ class _Making:
         """The draft with what trials propose, and the locks that were made for them."""
         if self.options.engine:
             return self._tried_locked(draft)
-        python = _python(self.options)
         if others := _others_installed(draft, found):
             self.notes.append(f"not tried: {', '.join(others)} is installed here; --engine venv tries both versions")
-        elif python:
+        elif python := _python(self.options):
             draft = self._tried_here(draft, python)
             if draft.release:
                 self.notes.append("fixed: not tried, as it is not what is installed here; --engine venv tries both")
-            return draft, {}
         return draft, {}
 
     def _tried_here(self, draft: Draft, python: Path) -> Draft:
