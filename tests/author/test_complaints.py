@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_casebook.author.complaints import of_links, of_manifest, of_privacy, of_readme, of_script
-from gpu_casebook.author.draft import SECTIONS, Draft, files
+from gpu_casebook.author.complaints import SECTIONS, of_links, of_manifest, of_privacy, of_readme, of_script
+from gpu_casebook.author.draft import Draft, files
 from gpu_casebook.author.review import static
 from gpu_casebook.errors import Problem, Severity
 from gpu_casebook.manifest.case import discover
@@ -15,7 +15,7 @@ from tests.conftest import IMAGES, MANIFEST
 
 ROOT = Path(__file__).parents[2]
 DOC = '"""What to look for."""\n'
-README = "# Title\n\n" + "\n".join(f"## {section}\nSome words.\n" for section in SECTIONS)
+README = "# Title\n\n" + "\n".join(f"## {usual}\nSome words.\n" for _, usual in SECTIONS.values())
 
 
 def told(findings: Iterable[Problem], severity: Severity = Severity.WARNING) -> list[str]:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author.draft import SECTIONS
+from gpu_casebook.author.complaints import SECTIONS
 from gpu_casebook.author.review import Review, exchanged, near_to, review, static
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
@@ -19,7 +19,7 @@ from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 from tests.fakes import FIXED, REPRO, FakeEngine
 
-README = "# Title\n\n" + "\n".join(f"## {section}\nSome words.\n" for section in SECTIONS)
+README = "# Title\n\n" + "\n".join(f"## {usual}\nSome words.\n" for _, usual in SECTIONS.values())
 ANYHOW = TrialResult(stdout="all good\nrel_err=0.5\nother_err=0\n", stderr="", duration_s=0.5, exit_status=0)
 TELLS_NOTHING = MANIFEST.replace('figures: {rel_err: "< 1e-5"}', 'figures: {other_err: "< 1e-5"}')
 

@@ -7,21 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import yaml
+
 from gpu_casebook.author.check import MARK
 from gpu_casebook.errors import UsageError
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.trial import PYTHON
-
-SECTIONS: Mapping[str, str] = {
-    "What users saw": "the symptom in their words: what they ran, the message or numbers, since when",
-    "Why": "the mechanism, from cause to symptom, so that somebody who does not know the code can follow",
-    "The fix": "what changes between repro.py and fixed.py, and why that is right",
-    "The scripts": "what they do and print, what they need, how they differ from the code upstream",
-    "History": "dates with links: reported, introduced, fixed, released",
-    "What is established, and what is inferred": "what was run, where, with which numbers; and what is only thought",
-    "Is your failure this one?": "how a reader tells it from look-alikes",
-}
-"""The sections of a case's README, and what each has to say."""
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}"
 _URL = re.compile(
@@ -36,7 +27,7 @@ _HEADER = re.compile(r"(?m)^# /// script$\s(?:^#(?:| .*)$\s)+?^# ///$\n?")
 _FIRST_LINES = re.compile(r"\A(?:#!.*\n)?(?:#.*coding[:=].*\n)?")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*(?: [A-Za-z0-9_./+=-]+)*")
 _CONFIRM = f"{MARK}: confirm"
-_NO_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+_LONGEST_LINE = 120
 
 
 def blank(what: str) -> str:
@@ -77,19 +68,16 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """All that is known of a new case. `pins` are the shared requirements, `own` those of one variant.
-
-    `unknown` are sentences on requirements that could not be told. `script` is the text that both variants begin as.
-    """
+    """All that is known of a new case."""
 
     id: str
-    script: str
+    script: str  # the text that both variants begin as
     image: str = "cpu"
     gpus: int = 0
     python: str = PYTHON
-    pins: Sequence[str] = ()
-    unknown: Sequence[str] = ()
-    own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)
+    pins: Sequence[str] = ()  # the shared requirements
+    unknown: Sequence[str] = ()  # what is not known of the requirements, in sentences
+    own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)  # the requirements of one variant
     report: Report | None = None
     proposal: Proposal = field(default_factory=Proposal)
     proof: Proposal = field(default_factory=Proposal)
@@ -101,7 +89,7 @@ class Draft:
 
     @property
     def environment(self) -> str:
-        """What the one environment is called: by what it is, where that is known."""
+        """Its name: by what it is, if that is known."""
         return "cpu" if self.image == "cpu" and not self.gpus and self.script != EMPTY_SCRIPT else "current"
 
 
@@ -116,26 +104,28 @@ What to look for: {blank("what this prints or raises, and why that is wrong")}
 
 
 def files(draft: Draft) -> dict[str, str]:
-    """Text by file name."""
+    """Return the files of the case, by name."""
     return {
         "case.yaml": manifest(draft),
         "repro.py": script(draft, Variant.REPRO),
         "fixed.py": script(draft, Variant.FIXED),
-        "README.md": readme(draft),
+        "README.md": _render("README.md.j2", draft),
     }
 
 
 def script(draft: Draft, variant: Variant) -> str:
-    """The script with the header that its variant's requirements ask for; in fixed.py, blanks for what differs."""
+    """Return the script with the header that its variant's requirements ask for, in fixed.py with blanks."""
     text = draft.script if draft.script.endswith("\n") else f"{draft.script}\n"
     text = _HEADER.sub("", text, count=1).lstrip("\n")
     first = _FIRST_LINES.match(text)
     above = first[0] if first else ""
-    body = text[len(above) :].lstrip("\n")
+    body = text.removeprefix(above).lstrip("\n")
     lines = header([*draft.pins, *draft.own.get(variant, ())], draft.python)
-    if variant is Variant.FIXED and draft.script == EMPTY_SCRIPT:
+    if variant is Variant.REPRO:
+        return f"{above}{lines}{body}"
+    if draft.script == EMPTY_SCRIPT:
         return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
-    todo = "".join(f"# {blank(each)}\n" for each in _to_differ(draft)) if variant is Variant.FIXED else ""
+    todo = "".join(f"# {blank(each)}\n" for each in _to_differ(draft))
     return f"{above}{lines}{todo}{body}"
 
 
@@ -148,31 +138,22 @@ def _to_differ(draft: Draft) -> Iterator[str]:
 
 
 def header(requirements: Sequence[str], python: str) -> str:
-    """Inline script metadata as PEP 723 has it."""
-    one_line = f"# dependencies = {json.dumps(list(requirements))}\n"
-    several = "".join(["# dependencies = [\n", *(f"#   {json.dumps(each)},\n" for each in requirements), "# ]\n"])
-    listed = one_line if len(one_line) <= 120 else several
-    return f'# /// script\n# requires-python = "{_pythons(python)}"\n{listed}# ///\n'
-
-
-def _pythons(python: str) -> str:
-    """Besides this minor version the next, for those who run the script by itself."""
+    """Return inline script metadata as PEP 723 has it."""
+    listed = f"# dependencies = {json.dumps(list(requirements))}\n"
+    if len(listed) > _LONGEST_LINE:
+        listed = "".join(["# dependencies = [\n", *(f"#   {json.dumps(each)},\n" for each in requirements), "# ]\n"])
+    # Besides the minor version of the images the next one, for those who run the script by itself.
     major, minor = map(int, python.split("."))
-    return f">={python},<{major}.{minor + 2}"
+    return f'# /// script\n# requires-python = ">={python},<{major}.{minor + 2}"\n{listed}# ///\n'
 
 
-def without_header(text: str) -> str:
-    return _HEADER.sub("", text, count=1)
+# case.yaml and README.md: templates/
 
 
-# case.yaml
+def _render(template: str, draft: Draft, **values: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 what is only parsed is not rendered
 
-
-def manifest(draft: Draft) -> str:
-    """The text of case.yaml: templates/case.yaml.j2."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 `check` never renders
-
-    environment = Environment(  # noqa: S701 it is YAML; `scalar` quotes
+    environment = Environment(  # noqa: S701 these are YAML, which `scalar` quotes, and a page for its author to edit
         loader=PackageLoader("gpu_casebook.author"),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -180,13 +161,13 @@ def manifest(draft: Draft) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"blank": blank, "flow": _flow, "scalar": scalar}
-    return environment.get_template("case.yaml.j2").render(
-        draft=draft,
-        said=_docstring(draft.script),
-        confirm=_CONFIRM,
-        kinds=", ".join(Failure),
-        variants=[(Variant.REPRO, *_of_repro(draft)), (Variant.FIXED, *_of_fixed(draft))],
-    )
+    return environment.get_template(template).render(draft=draft, said=_docstring(draft.script), **values)
+
+
+def manifest(draft: Draft) -> str:
+    """Return the text of case.yaml."""
+    variants = [(Variant.REPRO, *_of_repro(draft)), (Variant.FIXED, *_of_fixed(draft))]
+    return _render("case.yaml.j2", draft, confirm=_CONFIRM, kinds=", ".join(Failure), variants=variants)
 
 
 def _docstring(text: str) -> str:
@@ -237,37 +218,8 @@ def _flow(values: Sequence[str]) -> str:
 
 
 def scalar(text: str) -> str:
-    """One line of text as YAML: bare where that is safe, otherwise in single quotes, or double ones if it must be."""
-    if _PLAIN.fullmatch(text) and text.lower() not in _NO_WORDS:
+    """Return one line of text as YAML: bare where that is safe, otherwise in quotes."""
+    if _PLAIN.fullmatch(text) and yaml.safe_load(text) == text:
         return text
-    if text.isprintable():
-        return "'" + text.replace("'", "''") + "'"
-    return '"' + "".join(_double(character) for character in text) + '"'
-
-
-def _double(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
-
-
-# README.md
-
-
-def readme(draft: Draft) -> str:
-    title = _docstring(draft.script) or blank("the title, as in case.yaml")
-    parts = [f"# {title}\n"]
-    for section, what in SECTIONS.items():
-        parts.append(f"## {section}\n{_known(draft, section)}{blank(what)}\n")
-    return "\n".join(parts)
-
-
-def _known(draft: Draft, section: str) -> str:
-    if section == "What users saw" and draft.proposal.seen:
-        return f"    {draft.proposal.seen}\n\n"
-    if section == "History":
-        link = f"[{draft.report.project} {draft.report.number}]({draft.report.url})" if draft.report else ""
-        return f"| when | what |\n|---|---|\n| DATE | {link or 'the report'} |\n\n"
-    if section == "The fix" and draft.release:
-        return f"Upstream's: `{', '.join(draft.own[Variant.FIXED])}` has it.\n\n"
-    return ""
+    quote = "'" if text.isprintable() else '"'
+    return yaml.safe_dump(text, default_style=quote, allow_unicode=True, width=2**31).removesuffix("\n")

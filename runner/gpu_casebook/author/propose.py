@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,73 +40,77 @@ _ACCESS = {
     "cudaErrorAssert",
     "cudaErrorLaunchFailure",
 }
-_ERROR = re.compile(r"(?:^|[_.-])(?:err|error|diff|difference|delta|deviation|off_by)(?:$|[_.-])", re.IGNORECASE)
-_NON_FINITE = re.compile(r"(?:^|[_.-])(?:nans?|infs?|non_?finite|not_finite)(?:$|[_.-])", re.IGNORECASE)
-_MEASURE = re.compile(r"(?:^|[_.-])(?:over|ratio|factor|scale|mean|norm|loss)(?:$|[_.-])", re.IGNORECASE)
+
+
+def _named(words: str) -> re.Pattern[str]:
+    """Find one of these words in the name of a figure."""
+    return re.compile(rf"(?:^|[_.-])(?:{words})(?:$|[_.-])", re.IGNORECASE)
+
+
+_ERROR = _named("err|error|diff|difference|delta|deviation|off_by")
+_NON_FINITE = _named("nans?|infs?|non_?finite|not_finite")
+_MEASURE = _named("over|ratio|factor|scale|mean|norm|loss")
 LENGTH = 160
 """Characters of a message that are taken: enough to know it by, and what comes after tends to vary."""
 
 _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
-_UNIT = r"[KMGT]i?B|bytes|ms|us|seconds|minutes|s"
-_PARTS: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
-    (r"0x[0-9a-fA-F]+", lambda _: "0x[0-9a-fA-F]+"),
-    (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", lambda _: "[0-9a-f-]+"),
-    (r"(?<![\w.:/])(?:/[\w.+@~-]+){2,}/?", lambda _: r"/\S+"),
-    (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?", lambda _: r"\d[\d:.,TZ -]*"),
-    (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b", lambda _: r"\d[\d:.,]*"),
-    (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b", lambda _: r"\d[\d.:]*"),
-    (
-        r"\b(?i:pid|process|thread|port)[ :=#]{1,2}\d{2,}\b",
-        lambda found: _escaped(found[0].rstrip("0123456789")) + r"\d+",
-    ),
-    (rf"\b\d+(?:\.\d+)? ?(?:{_UNIT})\b", lambda found: r"\d[\d.]*" + found[0].lstrip("0123456789.")),
-    (r"\b\d+\.\d{3,}(?:e[+-]?\d+)?\b", lambda _: r"\d[\d.e+-]*"),
-)
-_VOLATILE = [(re.compile(pattern), write) for pattern, write in _PARTS]
+_VOLATILE = {
+    "address": (r"0x[0-9a-fA-F]+", "0x[0-9a-fA-F]+"),
+    "uuid": (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "[0-9a-f-]+"),
+    "path": (r"(?<![\w.:/])(?:/[\w.+@~-]+){2,}/?", r"/\S+"),
+    "date": (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?", r"\d[\d:.,TZ -]*"),
+    "time": (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b", r"\d[\d:.,]*"),
+    "host": (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b", r"\d[\d.:]*"),
+    "number": (r"(?P<kept>\b(?i:pid|process|thread|port)[ :=#]{1,2})\d{2,}\b", r"\d+"),
+    "size": (r"\b\d+(?:\.\d+)?(?= ?(?:[KMGT]i?B|bytes|ms|us|seconds|minutes|s)\b)", r"\d[\d.]*"),
+    "decimal": (r"\b\d+\.\d{3,}(?:e[+-]?\d+)?\b", r"\d[\d.e+-]*"),
+}
+"""What differs from run to run in a message: how to find it, and the regular expression that leaves it open."""
+_ANY_VOLATILE = re.compile("|".join(f"(?P<{kind}>{found})" for kind, (found, _) in _VOLATILE.items()))
 _WANTS_INPUT = "asks for input, and a trial has none: put the values into the script"
 
 
 def propose(result: TrialResult, name: str) -> Proposal:
-    """What one trial of the script `name`, which is to show the failure, gives to declare.
+    """Return what to declare after one trial of the script `name`, which is to show the failure.
 
-    Raises UsageError where it could not be a trial: it asks for input or arguments, or does not come to an end.
+    Raises UsageError if it can't be a case's script: it asks for input or arguments, or does not come to an end.
     """
     seen = observe(result)
-    refuse(seen, result, name)
+    _refuse(seen, result, name)
+    end = one_line(ending(seen), 160)
     if remark := _not_the_bug(seen, result):
-        return Proposal(seen=one_line(ending(seen)), remarks=[remark])
+        return Proposal(seen=end, remarks=[remark])
     repro = dict(_failure(seen)) | dict(_figures(seen, result))
-    told = one_line(ending(seen), 160)
     if not repro:
-        shown = f"{name} ended with {told}, and no figure that it printed can be bounded, so nothing shows the failure"
-        return Proposal(seen=told, remarks=[f"{shown}: let it raise, or print a line name=value", *_remarks(seen)])
+        shown = f"{name} ended with {end}, and no figure that it printed can be bounded, so nothing shows the failure"
+        return Proposal(seen=end, remarks=[f"{shown}: let it raise, or print a line name=value", *_remarks(seen)])
     fixed = _clean(seen)
     return Proposal(
         failure=kind(seen, result),
         repro=repro,
         fixed=fixed,
-        seen=told if seen.failed else _listed(seen.figures, _wrong(seen.figures, fixed)) or told,
-        remarks=list(_remarks(seen)),
+        seen=end if seen.failed else _listed(seen.figures, _wrong(seen.figures, fixed)) or end,
+        remarks=_remarks(seen),
         figures=seen.figures,
     )
 
 
 def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
-    """What one trial of the fixed variant gives to declare as the proof that its check ran and passed.
+    """Return what to declare, after one trial of the fixed variant, as the proof that its check ran and passed.
 
     `failing` is what a trial of repro gave. A figure that both have in common gets the same bound.
     """
     seen = observe(result)
-    refuse(seen, result, name)
-    told = one_line(ending(seen), 160)
+    _refuse(seen, result, name)
+    end = one_line(ending(seen), 160)
     if seen.failed:
-        return Proposal(seen=told, remarks=[f"{name} is to end with exit status 0, and ended otherwise: {told}"])
+        return Proposal(seen=end, remarks=[f"{name} is to end with exit status 0, and ended otherwise: {end}"])
     fixed = _figures(seen, result, failing.repro.get("figures", {}))
     remarks = [] if fixed else [f"{name} printed no figure, so nothing proves that its check ran"]
     wrong = _wrong(failing.figures, fixed)
     if fixed and not wrong and failing.repro.keys() == {"figures"}:
         remarks.append(f"every figure that repro.py printed would do for {name} too, so nothing tells them apart")
-    return Proposal(fixed=fixed, seen=_listed(seen.figures, wrong) or told, remarks=remarks, figures=seen.figures)
+    return Proposal(fixed=fixed, seen=_listed(seen.figures, wrong) or end, remarks=remarks, figures=seen.figures)
 
 
 def keep_discriminating_figures(failing: Proposal, passed: Proposal) -> Proposal:
@@ -128,18 +132,20 @@ def _wrong(figures: Mapping[str, float], fixed: Mapping[str, Any]) -> list[str]:
 
 def _listed(figures: Mapping[str, float], names: Sequence[str]) -> str:
     """These figures on one line, or all of them where there are none of these."""
-    told = {name: figures[name] for name in names if name in figures} or figures
-    return one_line(", ".join(f"{name}={value:.6g}" for name, value in told.items()), 160)
+    shown = {name: figures[name] for name in names if name in figures} or figures
+    return one_line(", ".join(f"{name}={value:.6g}" for name, value in shown.items()), 160)
 
 
-def refuse(seen: Observation, result: TrialResult, name: str) -> None:
-    """Raises UsageError for a script that can't be a case's as it stands."""
+def _refuse(seen: Observation, result: TrialResult, name: str) -> None:
+    """Raise UsageError for a script that can't be a case's as it stands."""
     if seen.exception == "EOFError" and "reading a line" in (seen.message or ""):
         raise UsageError(f"{name} {_WANTS_INPUT}, or leave the trial out with --no-trial")
     usage = next((line for line in result.stderr.splitlines() if line.startswith("usage: ")), None)
     if seen.exit_status == 2 and usage:
-        told = one_line(result.stderr.strip().rpartition("\n")[2], 120)
-        raise UsageError(f"{name} wants arguments, and a trial gives none ({told}): put their values into the script")
+        complaint = one_line(result.stderr.strip().rpartition("\n")[2], 120)
+        raise UsageError(
+            f"{name} wants arguments, and a trial gives none ({complaint}): put their values into the script"
+        )
     if seen.timed_out and not seen.hung:
         still = f"{name} still ran, and got on, after {result.duration_s:.0f} s"
         raise UsageError(f"{still}: give it an end, or more time with --timeout")
@@ -157,7 +163,7 @@ def _not_the_bug(seen: Observation, result: TrialResult) -> str | None:
 
 
 def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - a list of signs, the surest first
-    """The kind of failure that this looks like."""
+    """Return the kind of failure that this looks like."""
     said = f"{seen.exception or ''}\n{seen.message or ''}\n{without_escapes(result.stderr)}"
     if seen.hung:
         return Failure.HANG
@@ -206,7 +212,7 @@ def _failure(seen: Observation) -> dict[str, Any]:
 
 def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] | None = None) -> dict[str, Any]:
     """`failing` has the bounds of repro where these are the figures of a fixed variant."""
-    told: dict[str, str] = {}
+    bounds: dict[str, str] = {}
     printed = without_escapes(result.stdout)
     for name, value in [*seen.figures.items()][:FIGURES]:
         if _ERROR.search(name) and value >= 0:
@@ -216,8 +222,8 @@ def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] 
         else:
             bound = _bound(value, counted=_is_count(name, printed))
         if bound:
-            told[name] = bound
-    return {"figures": told} if told else {}
+            bounds[name] = bound
+    return {"figures": bounds} if bounds else {}
 
 
 def _error_bound(value: float, *, fixed: bool) -> str | None:
@@ -253,57 +259,48 @@ def _clean(seen: Observation) -> dict[str, Any]:
     errors = {name: CLEAN for name, value in seen.figures.items() if _ERROR.search(name) and not math.isnan(value)}
     counts = {name: "== 0" for name, value in seen.figures.items() if _NON_FINITE.search(name)}
     both = {"figures": errors | counts}
-    told = seen.failed or any(name in both["figures"] for name in _wrong(seen.figures, both))
-    return both if told and both["figures"] else {}
+    telling = seen.failed or any(name in both["figures"] for name in _wrong(seen.figures, both))
+    return both if telling and both["figures"] else {}
 
 
 def _remarks(seen: Observation) -> list[str]:
-    told = [
-        f"{name} is {value}; no bound holds for that, so print a count of such values"
-        for name, value in seen.figures.items()
-        if not math.isfinite(value)
+    unbounded = [(name, value) for name, value in seen.figures.items() if not math.isfinite(value)]
+    remarks = [
+        f"{name} is {value}; no bound holds for that, so print a count of such values" for name, value in unbounded
     ]
-    told += [f"{name} was printed with different values, so it is left out" for name in seen.contradicted]
-    told += [
-        f"{name} is a digest: say in case.yaml whether it differs between runs (differs) or not (same)"
-        for name in seen.digests
-    ]
-    told += [f"{name} is a series: for a leak, bound its growth (growth: in case.yaml)" for name in seen.series]
+    remarks += [f"{name} was printed with different values, so it is left out" for name in seen.contradicted]
+    what = "say in case.yaml whether it differs between runs (differs) or not (same)"
+    remarks += [f"{name} is a digest: {what}" for name in seen.digests]
+    remarks += [f"{name} is a series: for a leak, bound its growth (growth: in case.yaml)" for name in seen.series]
     if len(seen.figures) > FIGURES:
-        told.append(f"{len(seen.figures) - FIGURES} more figures were printed; the first {FIGURES} are taken")
-    return told
+        remarks.append(f"{len(seen.figures) - FIGURES} more figures were printed; the first {FIGURES} are taken")
+    return remarks
 
 
 # A message as a regular expression
 
 
 def pattern(text: str) -> str:
-    """A regular expression found in `text`, and in the same text with other addresses, paths, times, sizes and pids."""
-    written: list[str] = []
-    taken = 0
-    for start, end, piece in _pieces(text):
-        if taken + (end - start) > LENGTH and written:
-            break
-        taken += end - start
-        written.append(piece)
-    return "".join(written).rstrip() if len(written) > 1 else "".join(written)
-
-
-def _pieces(text: str) -> Iterator[tuple[int, int, str]]:
-    """Volatile parts whole, and everything else word by word, as (start, end, pattern)."""
+    """Return a regular expression found in `text`, and in the same text with other addresses, times and sizes."""
+    pieces: list[tuple[str, str]] = []  # words and volatile parts, and the pattern of each
     at = 0
-    while at < len(text):
-        found = [(match, write) for volatile, write in _VOLATILE if (match := volatile.search(text, at))]
-        match, write = min(found, key=lambda each: (each[0].start(), -each[0].end()), default=(None, None))
-        until = match.start() if match else len(text)
-        for word in re.finditer(r"\s*\S+|\s+", text[at:until]):
-            yield at + word.start(), at + word.end(), _escaped(word[0])
-        if match is None or write is None:
-            return
-        yield match.start(), match.end(), write(match)
+    for match in _ANY_VOLATILE.finditer(text):
+        pieces += _words(text[at : match.start()])
+        pieces.append((match[0], _escaped(match["kept"] or "") + _VOLATILE[match.lastgroup or ""][1]))
         at = match.end()
+    written, taken = "", 0
+    for piece, its_pattern in [*pieces, *_words(text[at:])]:
+        taken += len(piece)
+        if taken > LENGTH and written:
+            break
+        written += its_pattern
+    return written.rstrip()
+
+
+def _words(text: str) -> list[tuple[str, str]]:
+    return [(word, _escaped(word)) for word in re.findall(r"\s*\S+|\s+", text)]
 
 
 def _escaped(text: str) -> str:
-    """Unlike re.escape, this leaves alone what has no meaning outside of verbose patterns: spaces, hyphens, #."""
+    """Escape less than re.escape does: spaces, hyphens and # have no meaning outside of verbose patterns."""
     return _SPECIAL.sub(r"\\\g<0>", text)
