@@ -22,7 +22,7 @@ def drive(
         if saved is not None:
             saved.append(now.model_copy(deep=True))
 
-    return Bisector(record=begun, environments=site, counts=terms, console=Console(io.StringIO()), save=save)
+    return Bisector(record=begun, open_environment=site.at, counts=terms, console=Console(io.StringIO()), save=save)
 
 
 def versions(count: int) -> list[str]:

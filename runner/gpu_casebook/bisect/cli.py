@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpu_casebook.cli.base import (
-    EngineOption,
-    EnvironmentOption,
-    ZygoteOption,
-    app,
-    ends_in_one_line,
-    root,
-    run_options,
-    shown,
-)
+from gpu_casebook.cli.base import EngineOption, EnvironmentOption, ZygoteOption, app, ends_in_one_line, root, shown
 from gpu_casebook.errors import UsageError
 
 
@@ -77,6 +68,7 @@ def bisect(
     from gpu_casebook.releases.bisect import Stopped, held, planned
     from gpu_casebook.releases.bisect import bisect as search
     from gpu_casebook.report.bisection import sureness
+    from gpu_casebook.run.options import Options
 
     if variant not in set(Variant):
         raise UsageError(f"--variant {variant}: write repro or fixed")
@@ -87,7 +79,7 @@ def bisect(
     found = find(top, case, known_images(top))
     stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
     with choose(engine, top, out.say) as chosen:
-        plan = planned(found, run_options(environment=environment, zygote=zygote), chosen)
+        plan = planned(found, Options(environment=environment, zygote=zygote), chosen)
         question = Question(
             case=found.id,
             package=package,

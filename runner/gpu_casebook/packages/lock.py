@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -88,6 +89,12 @@ def _header(text: str) -> dict[str, str]:
 def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
     """Return the part of a lock's header that says what it was made for."""
     return {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}
+
+
+def pins(requirements: Iterable[str]) -> dict[str, str]:
+    """Return the pinned versions by canonical name. Raises ValueError for a requirement that is not pinned."""
+    parsed = [Requirement(pin(each)) for each in requirements]
+    return {each.name: next(iter(each.specifier)).version for each in parsed}
 
 
 def wheel_bytes(lock_text: str) -> int | None:

@@ -16,10 +16,11 @@ from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case, nearest
+from gpu_casebook.packages.lock import pins
 from gpu_casebook.records.bisection import Bisection, Question, record_path, unfinished_path
 from gpu_casebook.releases import halving
 from gpu_casebook.releases.bisector import Bisector, EndError, trial_counts
-from gpu_casebook.releases.environments import environments, pins
+from gpu_casebook.releases.environments import environments
 from gpu_casebook.releases.signature import Signature, signature
 from gpu_casebook.releases.versions import Release, Releases, released
 from gpu_casebook.report.bisection import page
@@ -80,9 +81,7 @@ def bisect(
     _say(record, console)
     counts = trial_counts(plan, question.trials)
     with environments(plan, question.variant, engine, failure, console) as tried:
-        bisector = Bisector(
-            record=record, environments=tried, counts=counts, console=console, save=lambda now: now.write(unfinished)
-        )
+        bisector = Bisector(record, tried.at, counts, console, save=lambda now: now.write(unfinished))
         try:
             bisector.run()
         except EndError:

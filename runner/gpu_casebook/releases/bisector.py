@@ -12,7 +12,7 @@ from gpu_casebook.errors import CasebookError, ExitStatus
 from gpu_casebook.evidence import Rate
 from gpu_casebook.records.bisection import Bisection, Call, Step
 from gpu_casebook.releases import halving
-from gpu_casebook.releases.environments import Environments, Unusable
+from gpu_casebook.releases.environments import OpenEnvironment, Unusable
 from gpu_casebook.releases.signature import Reading, Sign
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
@@ -48,12 +48,12 @@ def trial_counts(plan: Plan, trials: int | None) -> TrialCounts:
     return TrialCounts(refute=terms.repro_needed, least=trials or 0, most=trials or most, limit=manifest.clean_trials)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Bisector:
     """Finishes `record`, which may have steps already. `save` gets it after every trial."""
 
     record: Bisection
-    environments: Environments
+    open_environment: OpenEnvironment
     counts: TrialCounts
     console: Console
     save: Callable[[Bisection], None]
@@ -141,7 +141,7 @@ class Bisector:
         question, begun = self.record.question, time.monotonic() - step.seconds
         changes = {**question.others, canonicalize_name(question.package): step.version}
         try:
-            with self.environments.at(changes, note) as environment:
+            with self.open_environment(changes, note) as environment:
                 step.lock = environment.lock
                 while step.call is None:
                     _count(step, environment.run_trial())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -19,7 +19,6 @@ from gpu_casebook.engines.guard import Guard, guarded
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.files import sole
-from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock, unreachable
 from gpu_casebook.redact import redact
@@ -52,17 +51,8 @@ class TriedEnvironment:
     run_trial: Callable[[], Reading]  # raises MachineError where the machine spoils the trial each time
 
 
-class Environments(Protocol):
-    """Where versions are tried."""
-
-    def at(self, changes: Changes, note: Note) -> AbstractContextManager[TriedEnvironment]:
-        """An environment with these packages replaced. Raises Unusable."""
-
-
-def pins(requirements: Sequence[str]) -> dict[str, str]:
-    """Return the pinned versions by canonical name. Raises ValueError for a requirement that is not pinned."""
-    parsed = [Requirement(pin(each)) for each in requirements]
-    return {each.name: next(iter(each.specifier)).version for each in parsed}
+OpenEnvironment = Callable[[Changes, Note], AbstractContextManager[TriedEnvironment]]
+"""Makes an environment with some packages replaced, for as long as it is entered. Raises Unusable."""
 
 
 def changed(requirements: Sequence[str], changes: Changes) -> list[str]:

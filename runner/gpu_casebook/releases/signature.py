@@ -1,7 +1,6 @@
 """What one trial of a version says about the failure. Pure."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,6 +18,8 @@ from gpu_casebook.trial import TrialResult
 
 
 class Sign(StrEnum):
+    """What a trial says about the failure: it has it, has it not, failed in another way, or the machine spoiled it."""
+
     SHOWS = "shows"
     QUIET = "quiet"
     OTHER = "other"
@@ -34,25 +35,20 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """The failure that is looked for: a trial that does what any of `shows` asks has it.
+    """The failure that is looked for, in single trials."""
 
-    `known` are failures that are not the one looked for, and no accident either: the same error in another wording.
-    `proof` is what a trial without the failure must do, where it must do something.
-    """
-
-    shows: tuple[Expectation, ...]
-    known: tuple[Expectation, ...] = ()
-    proof: Expectation | None = None
-    telling: tuple[str, ...] = ()
-    """The figures that tell repro from fixed: what is told of a trial that ran to its end."""
+    shows: tuple[Expectation, ...]  # a trial that does what any of these asks has the failure
+    known: tuple[Expectation, ...] = ()  # a trial that does what any of these asks has not: other wordings, say
+    proof: Expectation | None = None  # what a trial without the failure must do
+    telling: tuple[str, ...] = ()  # figures whose bounds differ between repro and fixed: a summary names them
 
     @property
     def lines(self) -> list[str]:
-        """What shows the failure, readable."""
+        """What shows the failure, as text."""
         return list(dict.fromkeys(line for each in self.shows for line in lines(each)))
 
     def read(self, result: TrialResult) -> Reading:
-        """A trial shows the failure, keeps quiet, or fails in another way, unless the machine spoiled it."""
+        """Return what a trial says about the failure."""
         seen = observe(result)
         if shown := _matching(self.shows, result, seen):
             return Reading(Sign.SHOWS, self._summary(seen, shown))
@@ -62,11 +58,12 @@ class Signature:
             return Reading(Sign.QUIET, self._summary(seen, known))
         if seen.failed:
             return Reading(Sign.OTHER, self._summary(seen))
-        missing = next(self._unproven(result, seen), None)
-        return Reading(Sign.OTHER, missing) if missing else Reading(Sign.QUIET, self._summary(seen))
+        if unproven := self._unproven(result, seen):
+            return Reading(Sign.OTHER, unproven[0])
+        return Reading(Sign.QUIET, self._summary(seen))
 
     def _summary(self, seen: Observation, matched: Expectation | None = None) -> str:
-        """How it ended; where a declared message was found, with the line that has it."""
+        """Return how it ended; where a declared message was found, with the line that has it."""
         if matched and matched.message and seen.exception:
             texts = [seen.message or "", *reversed(seen.causes)]
             if line := next((line for line in "\n".join(texts).splitlines() if re.search(matched.message, line)), None):
@@ -80,14 +77,12 @@ class Signature:
             ["ran to its end", *(f"{name}={number(seen.figures[name])}" for name in names[:FIGURES_SHOWN])]
         )
 
-    def _unproven(self, result: TrialResult, seen: Observation) -> Iterator[str]:
-        """Why a trial that ran to its end does not show that the failure is not there."""
-        if self.proof:
-            yield from judge(self.proof, result, seen).mismatches
-        passing = [each for each in self.shows if not each.must_fail]
-        for name in dict.fromkeys(name for each in passing for name in each.figures):
-            if name not in seen.figures:
-                yield f"ran to its end, but did not print {name}"
+    def _unproven(self, result: TrialResult, seen: Observation) -> list[str]:
+        """Return why a trial that ran to its end does not show that the failure is not there; none where it does."""
+        mismatches = judge(self.proof, result, seen).mismatches if self.proof else ()
+        figures = [name for each in self.shows if not each.must_fail for name in each.figures]
+        missing = [f"ran to its end, but did not print {name}" for name in figures if name not in seen.figures]
+        return [*mismatches, *missing]
 
 
 def _matching(expected: tuple[Expectation, ...], result: TrialResult, seen: Observation) -> Expectation | None:
@@ -101,15 +96,15 @@ def signature(
     expect_message: str | None = None,
     good_message: str | None = None,
 ) -> Signature:
-    """What the case declares of repro in this environment, in any wording that it declares in any environment.
+    """Return what the case declares of repro in this environment, in any wording that it declares in any environment.
 
     With `expect_message` only that wording shows the failure, and the declared ones that differ from it do not, nor
     does `good_message`. Raises UsageError where single trials can't tell, or the message is no regular expression.
     """
     declared = case.expectation(environment, Variant.REPRO)
     if declared.differs:
-        names = ", ".join(declared.differs)
-        raise UsageError(f"{case.id} shows in {names} differing between runs, and a bisection judges single ones")
+        what = f"{', '.join(declared.differs)} differing between runs"
+        raise UsageError(f"{case.id} shows in {what}, and a bisection judges single ones")
     alone = not (declared.must_fail or declared.figures or declared.message or declared.growth)
     if declared.sanitizer and alone:
         raise UsageError(f"{case.id} shows under compute-sanitizer only, and a bisection runs without it")

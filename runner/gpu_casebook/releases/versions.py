@@ -17,13 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, Field, ValidationError
 
@@ -170,7 +164,7 @@ class _Links(HTMLParser):
 def _version(package: str, name: str) -> Version | None:
     try:
         found, version = parse_wheel_filename(name)[:2] if name.endswith(".whl") else parse_sdist_filename(name)
-    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+    except ValueError:  # what is wrong with the name or its version is of no interest
         return None
     return version if found == canonicalize_name(package) else None
 

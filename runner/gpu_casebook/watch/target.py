@@ -6,7 +6,8 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.evidence import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.releases.environments import Changes, pins
+from gpu_casebook.packages.lock import pins
+from gpu_casebook.releases.environments import Changes
 
 PACKAGES = {
     "flash-attention": ("flash-attn",),

@@ -12,18 +12,12 @@ from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Variant, evidence_files, load
 from gpu_casebook.manifest.case import Case
+from gpu_casebook.packages.lock import pins
 from gpu_casebook.records.bisection import Question, bisections
 from gpu_casebook.records.watched import Sighting, State, changed, known, watched_path
 from gpu_casebook.releases.bisect import Stopped, bisect
 from gpu_casebook.releases.bisector import EndError
-from gpu_casebook.releases.environments import (
-    Changes,
-    EngineEnvironments,
-    TriedEnvironment,
-    Unusable,
-    environments,
-    pins,
-)
+from gpu_casebook.releases.environments import Changes, EngineEnvironments, TriedEnvironment, Unusable, environments
 from gpu_casebook.releases.signature import Reading, Sign, signature
 from gpu_casebook.releases.versions import released
 from gpu_casebook.revision import own_revision
