@@ -32,24 +32,14 @@ def observe(result: TrialResult) -> Observation:
     """Read off a result all that an expectation can name, whatever was declared."""
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
     raised = tracebacks.last_raised(stderr) if result.exit_status in _AFTER_UNCAUGHT and not result.hung else None
-    printed = read(stdout)
+    ended = {name: value for name, value in vars(result).items() if name in Observation.model_fields}
     return Observation(
-        exit_status=result.exit_status,
-        signal=result.signal,
-        timed_out=result.timed_out,
-        hung=result.hung,
-        hung_after_s=result.hung_after_s,
-        slow=result.slow,
-        stacks=list(result.stacks),
-        out_of_memory=result.out_of_memory,
+        **ended,
         exception=raised.type if raised else None,
         message=raised.message if raised else None,
         causes=list(raised.causes) if raised else [],
         cuda_error=_cuda_error(stdout, stderr, raised),
-        figures=printed.figures,
-        digests=printed.digests,
-        series=printed.series,
-        contradicted=printed.contradicted,
+        **read(stdout)._asdict(),
     )
 
 
@@ -142,16 +132,14 @@ def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
 
 def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
     declared = f"growth {expected.series}: expected {expected.per_step} per step"
+    points = _after_warm_up(expected, seen)
     if expected.series in seen.contradicted:
         yield f"{declared}, was printed with different values"
-        return
-    per_step, apart = growth(expected, seen), growth_apart_from_one_jump(expected, seen)
-    if per_step is None or apart is None:
-        there = len(after_warm_up(expected, seen.series.get(expected.series, [])))
-        yield f"{declared}, saw {there} steps after warm-up where {expected.steps} are needed"
-    elif not expected.per_step.holds(per_step):
+    elif len(points) < expected.steps:
+        yield f"{declared}, saw {len(points)} steps after warm-up where {expected.steps} are needed"
+    elif not expected.per_step.holds(per_step := slope(points)):
         yield f"{declared}, saw {per_step:.6g}"
-    elif not expected.per_step.holds(apart):
+    elif not expected.per_step.holds(apart := slope(without_jump(points))):
         yield f"{declared}, saw nearly all of it at one step, and {apart:.6g} apart from that"
 
 
@@ -224,18 +212,12 @@ def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, flo
     return [*points[:at], *((step, value - largest) for step, value in points[at:])]
 
 
-def after_warm_up(declared: Growth, points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Drop the points of the first `warm_up` steps."""
-    return [point for point in points if point[0] >= points[0][0] + declared.warm_up]
-
-
 def growth(declared: Growth, seen: Observation) -> float | None:
-    """The growth per step after warm-up; None where the script printed too few steps of it."""
-    points = after_warm_up(declared, seen.series.get(declared.series, []))
+    """Return the growth per step after warm-up, or None if the script printed too few steps of it."""
+    points = _after_warm_up(declared, seen)
     return slope(points) if len(points) >= declared.steps else None
 
 
-def growth_apart_from_one_jump(declared: Growth, seen: Observation) -> float | None:
-    """Like `growth`, without a single step at which nearly all of it happened."""
-    points = after_warm_up(declared, seen.series.get(declared.series, []))
-    return slope(without_jump(points)) if len(points) >= declared.steps else None
+def _after_warm_up(declared: Growth, seen: Observation) -> Sequence[tuple[int, float]]:
+    points = seen.series.get(declared.series, [])
+    return [point for point in points if point[0] >= points[0][0] + declared.warm_up]

@@ -29,22 +29,23 @@ def report(
     cached: bool = False,
 ) -> SanitizerReport:
     """What the tool printed among the program's own output; nothing of a run that the machine spoiled."""
-    if result.infra:
-        return SanitizerReport(tool=tool, version=version, missing=result.infra, cached=cached)
-    findings = grouped(parse(result.stdout, tool))
+    printed = "" if result.infra else result.stdout
+    findings, closing = grouped(parse(printed, tool)), summary(printed)
     positions = (at for at, finding in enumerate(findings) if declared and not mismatches(declared, finding))
     return SanitizerReport(
         tool=tool,
         version=version,
         findings=findings,
-        summary=summary(result.stdout),
+        summary=closing,
         declared=next(positions, None),
-        missing=None if findings or summary(result.stdout) else _why_missing(result, tool),
+        missing=None if findings or closing else _why_missing(result, tool),
         cached=cached,
     )
 
 
 def _why_missing(result: TrialResult, tool: Tool) -> str:
+    if result.infra:
+        return result.infra
     if result.timed_out:
         return f"{tool} was ended at the time limit, after {result.duration_s:.0f} s"
     if result.out_of_memory:
@@ -92,22 +93,16 @@ def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResu
     """As expected if the tool came to its end, counted no error and printed none, and the fix gave its proof."""
     if found.summary is None:
         return _no_report(found)
-    doubts = [finding.title for finding in found.findings if finding.kind is Kind.TOOL]
-    wrong = tuple(_against_the_fix(found))
-    if wrong:
+    others = [sentence(finding) for finding in found.findings if finding.kind is not Kind.TOOL]
+    if others:
+        wrong = tuple(f"{found.tool}: expected no findings, found {other}" for other in others)
         return Judgement(Outcome.OTHERWISE, wrong)
-    if doubts:
-        return Judgement(Outcome.INFRA, infra=f"{found.tool} may have missed something: {doubts[0]}")
+    if found.findings:
+        return Judgement(Outcome.INFRA, infra=f"{found.tool} may have missed something: {found.findings[0].title}")
+    if found.summary.errors:
+        counted = f"{found.tool}: expected no errors, its summary counts {found.summary.errors}"
+        return Judgement(Outcome.OTHERWISE, (counted,))
     return judge(expected, result, seen)
-
-
-def _against_the_fix(found: SanitizerReport) -> Iterator[str]:
-    for finding in found.findings:
-        if finding.kind is not Kind.TOOL:
-            yield f"{found.tool}: expected no findings, found {sentence(finding)}"
-    told = len(found.findings) > 0
-    if found.summary and found.summary.errors and not told:
-        yield f"{found.tool}: expected no errors, its summary counts {found.summary.errors}"
 
 
 def _no_report(found: SanitizerReport) -> Judgement:

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -80,12 +79,11 @@ class Case:
 
     def payload(self) -> dict[str, bytes]:
         """Return the files that a trial gets: everything but the manifest, the locks and the README."""
-        found = (path for path in sorted(self.directory.rglob("*")) if path.is_file())
-        inside = {path.relative_to(self.directory): path for path in found}
+        files = [path.relative_to(self.directory) for path in sorted(self.directory.rglob("*")) if path.is_file()]
         return {
-            relative.as_posix(): path.read_bytes()
-            for relative, path in inside.items()
-            if relative.name not in {MANIFEST, "README.md"} and not {"locks", "__pycache__"} & set(relative.parts)
+            path.as_posix(): (self.directory / path).read_bytes()
+            for path in files
+            if path.name not in {MANIFEST, "README.md"} and not {"locks", "__pycache__"} & set(path.parts)
         }
 
     def digest(self) -> str:
@@ -253,22 +251,15 @@ def _not_text(given: Any, spot: Spot | None) -> str:
     if isinstance(given, Mapping | list):
         return "must be text"
     text = spot.text if spot and spot.text is not None else str(given)
-    return f"must be text, but YAML reads {text} as {_kind(given)}; put it in quotes: '{text}'"
-
-
-def _kind(value: Any) -> str:
-    return "a truth value" if isinstance(value, bool) else f"the number {value}"
+    kind = "a truth value" if isinstance(given, bool) else f"the number {given}"
+    return f"must be text, but YAML reads {text} as {kind}; put it in quotes: '{text}'"
 
 
 def _keys(location: Location) -> list[str]:
     """Return the keys that the manifest may have at `location`."""
-    kind: Any = Manifest
+    model: type[Model] = Manifest
     for part in location:
-        kind = kind.model_fields[part].annotation if _is_model(kind) else get_args(kind)[-1]
-        if get_origin(kind) is UnionType:
-            kind = next(filter(_is_model, get_args(kind)))
-    return list(kind.model_fields)
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Model)
+        if field := model.model_fields.get(str(part)):  # otherwise a name that the manifest chooses
+            kinds = (field.annotation, *get_args(field.annotation))
+            model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Model)), model)
+    return list(model.model_fields)

@@ -197,6 +197,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=80)]
 Line = Annotated[str, Field(pattern=LINE_PATTERN)]
 Link = Annotated[str, Field(pattern=LINK_PATTERN)]
 Regex = Annotated[str, AfterValidator(_regex)]
+Signal = Annotated[str, AfterValidator(_signal)]
 Versions = Annotated[str, AfterValidator(_specifiers)]
 Pinned = Annotated[str, AfterValidator(_pinned), WithJsonSchema({"type": "string", "pattern": "[^=]==[^=]"})]
 FigureName = Annotated[str, Field(pattern=FIGURE_PATTERN)]
@@ -232,25 +233,19 @@ class Model(BaseModel):
 class Growth(Model):
     """A bound on what a series grows by per step."""
 
-    series: FigureName = Field(
-        description="Name of the series that the script prints as lines name[step]=value: device_bytes[3]=123456."
-    )
+    series: FigureName = Field(description="Name in the lines name[step]=value that it prints: device_bytes[3]=123456.")
     per_step: BoundField = Field(
         description="Bound on the growth from one step to the next, in the series' unit: '> 1e6' bytes. It is the "
         "median of the slopes between any two steps (Theil-Sen)."
     )
     warm_up: Annotated[int, Field(ge=0)] = Field(0, description="How many steps at the beginning are left out.")
-    steps: Annotated[int, Field(ge=3)] = Field(
-        10, description="The least number of steps that must be printed after warm-up."
-    )
+    steps: Annotated[int, Field(ge=3)] = Field(10, description="The least number of steps after warm-up.")
 
 
 class SanitizerFinding(Model):
     """What one tool of compute-sanitizer finds in repro and not in fixed. What is not named does not matter."""
 
-    tool: Annotated[Tool, Field(strict=False)] = Field(
-        Tool.MEMCHECK, description="memcheck, racecheck, initcheck or synccheck."
-    )
+    tool: Annotated[Tool, Field(strict=False)] = Field(Tool.MEMCHECK, description="The tool that finds it.")
     kind: Annotated[Kind, Field(strict=False)] | None = Field(None, description="Kind of finding: out-of-bounds, race.")
     access: Literal["read", "write", "atomic"] | None = Field(None, description="What the kernel did there.")
     size: Annotated[int, Field(ge=1)] | None = Field(None, description="Bytes: of the access, or of a leak.")
@@ -265,9 +260,7 @@ class Hang(Model):
     What counts as progress: `gpu_casebook.engines.watching`.
     """
 
-    after: Seconds = Field(
-        description="Seconds after its start from which on the script must make no more progress: '20s'."
-    )
+    after: Seconds = Field(description="Time after the start from which on nothing makes progress: '20s'.")
     stack: Regex = Field(
         description="Regular expression (Python's), searched in the stacks of each process; one at least must match. "
         "Names of functions are best: _engine_run_backward, all_gather|all_reduce."
@@ -285,9 +278,7 @@ class Expectation(Model):
     exit_status: Annotated[int, Field(ge=0, le=255), AfterValidator(_exit_status)] | None = Field(
         None, description="Exit status of the script. 0 unless a failure (exception, signal, cuda_error) is declared."
     )
-    signal: Annotated[str, AfterValidator(_signal)] | None = Field(
-        None, description="Signal that ends the script, such as SIGSEGV or SIGABRT."
-    )
+    signal: Signal | None = Field(None, description="Signal that ends the script, such as SIGSEGV or SIGABRT.")
     exception: Annotated[str, Field(pattern=EXCEPTION_PATTERN, examples=["torch.OutOfMemoryError"])] | None = Field(
         None,
         description="Type of the exception that ends the script, as the traceback's last line has it: "
@@ -327,9 +318,7 @@ class Expectation(Model):
         default_factory=list,
         description="For repro: names of digests, printed as lines name=sha256:..., that differ between runs.",
     )
-    same: Digests = Field(
-        default_factory=list, description="For fixed: names of digests that are the same in every run."
-    )
+    same: Digests = Field(default_factory=list, description="For fixed: digests that are the same in every run.")
 
     sanitizer: SanitizerFinding | None = Field(
         None,
@@ -361,23 +350,15 @@ class Overrides(Model):
 class EnvironmentSpec(Model):
     """A named, pinned set of packages, an image, and the hardware it needs."""
 
-    image: Annotated[str, AfterValidator(_known_image)] = Field(
-        description="Name of a directory in images/, such as cuda13."
-    )
-    requirements: list[Pinned] = Field(
-        description="Packages both variants need, each pinned: torch==2.11.0. The lock is made from them."
-    )
-    python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(
-        PYTHON, description="Python's minor version, in quotes: '3.11'."
-    )
+    image: Annotated[str, AfterValidator(_known_image)] = Field(description="A directory in images/, such as cuda13.")
+    requirements: list[Pinned] = Field(description="Packages both variants need, each pinned: torch==2.11.0.")
+    python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
     share_gpu: bool = Field(
         default=False,
         description="Trials need little of a GPU and do not measure its time: cases that say so may share one.",
     )
-    compute_capability: Versions | None = Field(
-        None, description="Range of compute capabilities the case can run on, such as '>=7.0,<10.0'."
-    )
+    compute_capability: Versions | None = Field(None, description="Range the case can run on: '>=7.0,<10.0'.")
     driver: Versions | None = Field(None, description="Range of NVIDIA driver versions, such as '>=580'.")
     grade: Annotated[Grade, Field(strict=False)] = Field(
         Grade.HARDWARE,
@@ -387,9 +368,7 @@ class EnvironmentSpec(Model):
     variables: dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], str] = Field(
         default_factory=dict, description="Environment variables for the trials, such as TRITON_INTERPRET: '1'."
     )
-    expect: Overrides = Field(
-        default_factory=Overrides, description="What differs here from the case's own expectations."
-    )
+    expect: Overrides = Field(default_factory=Overrides, description="What differs here from the case's own.")
 
 
 class Upstream(Model):
@@ -407,9 +386,7 @@ class VariantSpec(Model):
     """`requirements` come on top of the environment's: a release case pins the buggy and the fixed version here."""
 
     expect: Expectation = Field(description="What every trial of this variant must do.")
-    requirements: list[Pinned] = Field(
-        default_factory=list, description="Packages of this variant alone, on top of the environment's."
-    )
+    requirements: list[Pinned] = Field(default_factory=list, description="Packages of this variant alone.")
 
 
 class Manifest(Model):

@@ -51,9 +51,6 @@ _ANY = re.compile(rf"\b(?:cudaError|CUDA_ERROR_)\w+|{'|'.join(map(re.escape, _TE
 LIBRARIES = "CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND"
 _STATUS = rf"(?:{LIBRARIES})_STATUS_(?!SUCCESS\b)[A-Z][A-Z0-9_]*"
 _CUFFT = r"CUFFT_(?:INVALID_[A-Z_]+|ALLOC_FAILED|INTERNAL_ERROR|EXEC_FAILED|SETUP_FAILED|NOT_SUPPORTED|NO_WORKSPACE)"
-_NCCL = r"nccl(?:UnhandledCudaError|SystemError|InternalError|InvalidArgument|InvalidUsage|RemoteError)"
-_LIBRARY_STATUS = re.compile(rf"{_STATUS}|{_CUFFT}|{_NCCL}")
-
 _NCCL_TEXTS = {
     "unhandled cuda error": "ncclUnhandledCudaError",
     "unhandled system error": "ncclSystemError",
@@ -62,6 +59,7 @@ _NCCL_TEXTS = {
     "invalid usage (run with NCCL_DEBUG": "ncclInvalidUsage",
     "remote process exited or there was a network error": "ncclRemoteError",
 }
+_LIBRARY_STATUS = re.compile("|".join([_STATUS, _CUFFT, *_NCCL_TEXTS.values()]))
 _ANY_STATUS = re.compile(rf"\b(?:{_LIBRARY_STATUS.pattern})\b|{'|'.join(map(re.escape, _NCCL_TEXTS))}")
 
 _ASSERTION = re.compile(

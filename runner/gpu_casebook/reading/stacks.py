@@ -5,7 +5,7 @@ other with the main thread last, and py-spy (its `dump` command), with the main 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -18,8 +18,8 @@ TEXT_LIMIT = 16 * 1024
 """Characters of one stack."""
 LINE_LIMIT = 240
 """C++ functions have names of thousands of characters."""
-TOLD = 8
-"""So many processes are named in a sentence."""
+PROCESSES_SHOWN = 8
+"""In a sentence."""
 
 _FAULTHANDLER_FRAME = re.compile(r'^  File ".*", line \d+ in (.+)$', re.MULTILINE)
 _PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*):\d+\)$", re.MULTILINE)
@@ -88,18 +88,21 @@ def standing_at(stack: ProcessStack) -> str | None:
 
 
 def standing(stacks: Sequence[ProcessStack]) -> str:
-    """Who stands where: "rank 0 in `_engine_run_backward`, rank 1 in `barrier`"; empty if nothing is known.
+    """Return who stands where: "rank 0 in `_engine_run_backward`, rank 1 in `barrier`"; empty if nothing is known.
 
     Ranks if there are any, each its first process; otherwise those that wait for no child of theirs.
     """
-    places = {number: place for number, place in _places(stacks).items() if place}
-    processes = {stack.number: stack for stack in stacks if stack.number in places}
-    chosen = _ranks(processes.values()) or _leaves(processes.values())
-    if len(processes) == 1:
+    places: dict[int, str] = {}
+    for stack in stacks:
+        if place := standing_at(stack):
+            places.setdefault(stack.number, place)
+    if len(places) == 1:
         return f"in `{next(iter(places.values()))}`"
-    told = [f"{who(stack)} in `{places[stack.number]}`" for stack in chosen[:TOLD]]
-    more = [f"and {len(chosen) - TOLD} more"] if len(chosen) > TOLD else []
-    return ", ".join([*told, *more])
+    processes = {stack.number: stack for stack in stacks if stack.number in places}.values()
+    chosen = _ranks(processes) or _leaves(processes)
+    shown = [f"{who(stack)} in `{places[stack.number]}`" for stack in chosen[:PROCESSES_SHOWN]]
+    more = [f"and {len(chosen) - PROCESSES_SHOWN} more"] if len(chosen) > PROCESSES_SHOWN else []
+    return ", ".join([*shown, *more])
 
 
 def who(stack: ProcessStack) -> str:
@@ -111,14 +114,7 @@ def matching(pattern: str, stacks: Iterable[ProcessStack]) -> list[ProcessStack]
     return [stack for stack in stacks if re.search(pattern, stack.text)]
 
 
-def _places(stacks: Iterable[ProcessStack]) -> dict[int, str | None]:
-    places: dict[int, str | None] = {}
-    for stack in stacks:
-        places[stack.number] = places.get(stack.number) or standing_at(stack)
-    return places
-
-
-def _ranks(processes: Iterable[ProcessStack]) -> list[ProcessStack]:
+def _ranks(processes: Collection[ProcessStack]) -> list[ProcessStack]:
     """One process each: those that a rank starts have its variables too, and come later."""
     first: dict[int, ProcessStack] = {}
     for stack in processes:
@@ -127,7 +123,7 @@ def _ranks(processes: Iterable[ProcessStack]) -> list[ProcessStack]:
     return [first[rank] for rank in sorted(first)]
 
 
-def _leaves(processes: Iterable[ProcessStack]) -> list[ProcessStack]:
-    told = [stack for stack in processes if stack.command != "multiprocessing.resource_tracker"]
-    parents = {stack.parent for stack in told}
-    return [stack for stack in told if stack.number not in parents]
+def _leaves(processes: Collection[ProcessStack]) -> list[ProcessStack]:
+    own = [stack for stack in processes if stack.command != "multiprocessing.resource_tracker"]
+    parents = {stack.parent for stack in own}
+    return [stack for stack in own if stack.number not in parents]
