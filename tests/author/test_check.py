@@ -354,7 +354,7 @@ class TestBlanks:
         assert list(blanks(text)) == [(2, "open, or fixed"), (3, "one line"), (4, "")]
 
     def test_a_quote_that_belongs_to_the_text_stays(self) -> None:
-        assert next(blanks(f"# {blank('type float')}'")).what == "type float'"
+        assert [*blanks(f"# {blank('type float')}'")] == [(1, "type float'")]
 
     def test_none(self) -> None:
         assert list(blanks("TODO: something else\n")) == []

@@ -85,11 +85,11 @@ def test_what_has_to_be_filled_in_is_marked(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "fix"), [("a release", []), ("from a script", ["put the fix here"])])
 def test_the_docstring_of_fixed_py_is_marked(name: str, fix: list[str]) -> None:
-    marked = [each.what.partition(";")[0] for each in blanks(files(DRAFTS[name])["fixed.py"])]
+    marked = [what.partition(";")[0] for _, what in blanks(files(DRAFTS[name])["fixed.py"])]
     assert marked == [*fix, "the docstring is repro.py's: say what to look for with the fix"]
     assert MARK not in files(DRAFTS[name])["repro.py"]
     bare = replace(DRAFTS[name], script="print('rel_err=0.5')\n")
-    assert [each.what.partition(";")[0] for each in blanks(files(bare)["fixed.py"])] == fix
+    assert [what.partition(";")[0] for _, what in blanks(files(bare)["fixed.py"])] == fix
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -108,7 +108,7 @@ def test_what_was_seen_is_declared() -> None:
     assert data["repro"]["expect"] == PROPOSAL.repro
     assert data["fixed"]["expect"] == PROPOSAL.fixed
     assert data["timeout"] == "240s"
-    told = [each.what for each in blanks(manifest(DRAFTS["with a trial"]))]
+    told = [what for _, what in blanks(manifest(DRAFTS["with a trial"]))]
     assert "confirm, and remove this line. One trial showed: ValueError: it's off" in told
 
 
@@ -128,7 +128,7 @@ def test_figures_stand_on_a_line_each() -> None:
 def fixed_of(draft: Draft) -> tuple[dict[str, Any], str]:
     """What the fixed variant is held to, and the blank in its place."""
     text = manifest(draft)
-    found = [each.what for each in blanks(text.partition("\nfixed:\n")[2])]
+    found = [what for _, what in blanks(text.partition("\nfixed:\n")[2])]
     assert len(found) == 1
     return yaml.safe_load(text)["fixed"]["expect"], found[0]
 
@@ -172,14 +172,14 @@ def test_the_docstring_gives_the_title() -> None:
 def test_a_header_that_is_there_is_replaced() -> None:
     old = '#!/usr/bin/env python\n# /// script\n# dependencies = ["numpy"]\n# ///\nimport numpy\n'
     text = script(Draft(id="tiny", script=old, pins=["numpy==2.2.6"]), Variant.REPRO)
-    assert text == "#!/usr/bin/env python\n" + header(["numpy==2.2.6"], "3.11") + "import numpy\n"
+    assert text == "#!/usr/bin/env python\n" + header(["numpy==2.2.6"]) + "import numpy\n"
     found = script_header(text)
     assert found
     assert found.requirements == ["numpy==2.2.6"]
 
 
 def test_many_requirements_stand_on_a_line_each() -> None:
-    text = header([f"package-{number}==1.0.{number}" for number in range(9)], "3.11")
+    text = header([f"package-{number}==1.0.{number}" for number in range(9)])
     assert max(map(len, text.splitlines())) <= 120
     found = script_header(text)
     assert found

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
 from symtable import symtable
-from typing import NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -77,20 +76,15 @@ def _of_case(path: Path, images: Collection[str], root: Path) -> list[Problem]:
     return found + list(_of_locks(case, shown)) if case else found
 
 
-class Blank(NamedTuple):
-    line: int
-    what: str
-
-
-def blanks(text: str) -> Iterator[Blank]:
-    """Yield each line with the mark, and what stands after it."""
+def blanks(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of each line with the mark, and what stands after it."""
     if MARK not in text:
         return
     for number, line in enumerate(text.splitlines(), 1):
         before, found, after = line.partition(MARK)
         if found:
             quote = before[-1:] if before[-1:] in {"'", '"'} else ""
-            yield Blank(number, after.removeprefix(":").strip().removesuffix(quote))
+            yield number, after.removeprefix(":").strip().removesuffix(quote)
 
 
 def _of_blanks(directory: Path, shown: str) -> Iterator[Problem]:
@@ -184,9 +178,7 @@ def _imported(node: ast.AST) -> list[str]:
             return [alias.name for alias in node.names]
         case ast.ImportFrom():
             return [node.module] if node.module else [alias.name for alias in node.names]
-        case ast.Call(
-            func=ast.Name("__import__") | ast.Attribute(attr="import_module"), args=[ast.Constant(str(name))]
-        ):
+        case ast.Call(ast.Name("__import__") | ast.Attribute(attr="import_module"), [ast.Constant(str(name))]):
             return [name]
         case _:
             return []

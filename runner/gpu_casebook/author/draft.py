@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ _FIRST_LINES = re.compile(r"\A(?:#!.*\n)?(?:#.*coding[:=].*\n)?")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*(?: [A-Za-z0-9_./+=-]+)*")
 _CONFIRM = f"{MARK}: confirm"
 _LONGEST_LINE = 120
+_OTHER_DOCSTRING = "the docstring is repro.py's: say what to look for with the fix"
 
 
 def blank(what: str) -> str:
@@ -47,7 +48,7 @@ class Report(NamedTuple):
 
 
 def parse_report(text: str) -> Report:
-    """The report that a link leads to. Raises UsageError for anything but a report on GitHub."""
+    """Return the report that a link leads to. Raises UsageError for anything but a report on GitHub."""
     match = _URL.fullmatch(text.strip()) or _SHORT.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"--issue {text}: not a report on GitHub; write {_FORMS}, or leave it out")
@@ -74,7 +75,6 @@ class Draft:
     script: str  # the text that both variants begin as
     image: str = "cpu"
     gpus: int = 0
-    python: str = PYTHON
     pins: Sequence[str] = ()  # the shared requirements
     unknown: Sequence[str] = ()  # what is not known of the requirements, in sentences
     own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)  # the requirements of one variant
@@ -120,31 +120,26 @@ def script(draft: Draft, variant: Variant) -> str:
     first = _FIRST_LINES.match(text)
     above = first[0] if first else ""
     body = text.removeprefix(above).lstrip("\n")
-    lines = header([*draft.pins, *draft.own.get(variant, ())], draft.python)
+    lines = header([*draft.pins, *draft.own.get(variant, ())])
     if variant is Variant.REPRO:
         return f"{above}{lines}{body}"
     if draft.script == EMPTY_SCRIPT:
         return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
-    todo = "".join(f"# {blank(each)}\n" for each in _to_differ(draft))
-    return f"{above}{lines}{todo}{body}"
-
-
-def _to_differ(draft: Draft) -> Iterator[str]:
-    """What fixed.py, written as repro.py is, has yet to differ in."""
     if not draft.release:
-        yield "put the fix here; no other code may differ from repro.py"
+        lines += f"# {blank('put the fix here; no other code may differ from repro.py')}\n"
     if _documented(draft.script):
-        yield "the docstring is repro.py's: say what to look for with the fix"
+        lines += f"# {blank(_OTHER_DOCSTRING)}\n"
+    return f"{above}{lines}{body}"
 
 
-def header(requirements: Sequence[str], python: str) -> str:
+def header(requirements: Sequence[str]) -> str:
     """Return inline script metadata as PEP 723 has it."""
     listed = f"# dependencies = {json.dumps(list(requirements))}\n"
     if len(listed) > _LONGEST_LINE:
         listed = "".join(["# dependencies = [\n", *(f"#   {json.dumps(each)},\n" for each in requirements), "# ]\n"])
     # Besides the minor version of the images the next one, for those who run the script by itself.
-    major, minor = map(int, python.split("."))
-    return f'# /// script\n# requires-python = ">={python},<{major}.{minor + 2}"\n{listed}# ///\n'
+    major, minor = map(int, PYTHON.split("."))
+    return f'# /// script\n# requires-python = ">={PYTHON},<{major}.{minor + 2}"\n{listed}# ///\n'
 
 
 # case.yaml and README.md: templates/
@@ -171,7 +166,7 @@ def manifest(draft: Draft) -> str:
 
 
 def _docstring(text: str) -> str:
-    """The first line of the script's docstring, unless that is a blank."""
+    """Return the first line of the script's docstring, unless that is a blank."""
     line = _documented(text).strip().partition("\n")[0].strip().rstrip(".")
     return "" if MARK in line else line
 
@@ -184,15 +179,15 @@ def _documented(text: str) -> str:
 
 
 def _of_repro(draft: Draft) -> tuple[str, Mapping[str, Any]]:
-    """A remark for the author, and what to write under `expect`."""
-    what = "what shows the failure: exception, message, cuda_error, signal, hang or figures"
+    """Return a remark for the author, and what to write under `expect`."""
     if draft.proposal.repro:
         return _tried(draft.proposal), draft.proposal.repro
+    what = "what shows the failure: exception, message, cuda_error, signal, hang or figures"
     return "", {"message": blank(what)}
 
 
 def _of_fixed(draft: Draft) -> tuple[str, Mapping[str, Any]]:
-    """The same for fixed, from the best that there is: a trial of it, a guess, the names of repro's figures."""
+    """Return the same for fixed, from the best that there is: a trial of it, a guess, the names of repro's figures."""
     if draft.proof.fixed:
         return _tried(draft.proof), draft.proof.fixed
     if draft.proposal.fixed:
@@ -203,9 +198,8 @@ def _of_fixed(draft: Draft) -> tuple[str, Mapping[str, Any]]:
     if figures:
         what = "bounds for what fixed.py prints when its check passes; these only shut out what repro printed"
         return blank(what), {"figures": figures}
-    return "", {
-        "message": blank("what proves that the check ran and passed: better figures with bounds than a message")
-    }
+    what = "what proves that the check ran and passed: better figures with bounds than a message"
+    return "", {"message": blank(what)}
 
 
 def _tried(proposal: Proposal, how: str = "One trial showed") -> str:

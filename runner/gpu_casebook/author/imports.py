@@ -23,7 +23,6 @@ from gpu_casebook.manifest.model import pin
 _ASK_S = 60.0
 _MATTER = ("torch", "transformers", "triton", "numpy", "accelerate")
 """Packages whose version may decide whether a failure shows, though a script need not import them."""
-_FAILED_IMPORT = {"ImportError", "ModuleNotFoundError", "Exception"}
 
 
 # What the script says. Pure.
@@ -62,11 +61,8 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def _catches_imports(node: ast.Try) -> bool:
-    return any(_names(handler.type) & _FAILED_IMPORT or handler.type is None for handler in node.handlers)
-
-
-def _names(node: ast.expr | None) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} if node else set()
+    caught = [ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers]
+    return any(re.search(r"\b(?:ImportError|ModuleNotFoundError|Exception)\b", names) for names in caught)
 
 
 def _modules(node: ast.AST) -> list[str]:

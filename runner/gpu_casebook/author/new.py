@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from gpu_casebook.author.check import read_script
 from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, files, parse_report, script
@@ -30,6 +30,7 @@ HANG_AFTER_S = 20.0
 """When to start watching for a hang: imports and a first compilation are over by then."""
 LONGEST_ID = 80
 LEAST_TIMEOUT_S = 120.0
+_CUDA = re.compile(r"""(?m)['"]cuda(?::\d+)?['"]|\.cuda\(|torch\.cuda\.|^\s*(?:import|from) triton\b""")
 _NOTHING = Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
 _CUDA_13_FROM = Version("2.11")
 """The first release of PyTorch whose packages on the index are those for CUDA 13."""
@@ -71,9 +72,8 @@ def _directory(root: Path, name: str) -> Path:
         raise UsageError(f"{name!r} {PATTERN_WORDS[NAME_PATTERN]}, and of {LONGEST_ID} characters at most")
     directory = root / "cases" / name
     if directory.exists() or directory.is_symlink():
-        raise UsageError(
-            f"cases/{name} is there already; choose another id, or work on that one: nox -s check -- {name}"
-        )
+        choices = f"choose another id, or work on that one: nox -s check -- {name}"
+        raise UsageError(f"cases/{name} is there already; {choices}")
     return directory
 
 
@@ -129,7 +129,7 @@ def _name(requirement: str) -> str:
 
 
 def _on_releases(draft: Draft) -> list[str]:
-    """Advice where the script seems to run the very package that the report is about."""
+    """Return advice if the script seems to run the very package that the report is about."""
     project = draft.report.project.rpartition("/")[2].lower() if draft.report else ""
     own = [each for each in draft.pins if _name(each) == project]
     if not own or draft.release:
@@ -139,35 +139,28 @@ def _on_releases(draft: Draft) -> list[str]:
 
 
 def _others_installed(draft: Draft, requirements: Requirements) -> list[str]:
-    """What is installed here of the buggy packages, where that is another version."""
+    """Return what is installed here of the buggy packages in another version."""
     wanted = {_name(each): each.partition("==")[2] for each in draft.own.get(Variant.REPRO, ())}
     found = {name: requirements.installed.get(name, "missing") for name in wanted}
     return [f"{name} {version}" for name, version in found.items() if not same_version(version, wanted[name])]
 
 
 def _gpus(text: str, notes: list[str]) -> int:
-    """How many GPUs the script seems to need."""
+    """Return how many GPUs the script seems to need."""
     if re.search(r"""['"]nccl['"]""", text):
         return 2
-    if not re.search(
-        r"""['"]cuda(?::\d+)?['"]|\.cuda\(|torch\.cuda\.|^\s*(?:import|from) triton\b""", text, re.MULTILINE
-    ):
+    if not _CUDA.search(text):
         return 0
     if "cuda.is_available" in text:
-        notes.append(
-            "the script takes a GPU only if there is one, so the case asks for none; if the bug needs it: gpus: 1"
-        )
+        what = "the script takes a GPU only if there is one, so the case asks for none"
+        notes.append(f"{what}; if the bug needs it: gpus: 1")
         return 0
     return 1
 
 
 def _image(gpus: int, pins: Sequence[str], known: Sequence[str]) -> str:
-    torch = next((each.split("==")[1] for each in pins if _name(each) == "torch"), None)
-    try:
-        newer = torch is None or Version(torch) >= _CUDA_13_FROM
-    except InvalidVersion:
-        newer = True
-    chosen = "cpu" if not gpus else "cuda13" if newer else "cuda12"
+    versions = [Version(each.split("==")[1]) for each in pins if _name(each) == "torch"]
+    chosen = "cpu" if not gpus else "cuda12" if versions and versions[0] < _CUDA_13_FROM else "cuda13"
     return chosen if chosen in known or not known else known[0]
 
 
@@ -206,7 +199,7 @@ class _Making:
         return draft, found
 
     def tried(self, draft: Draft, found: Requirements) -> tuple[Draft, dict[str, str]]:
-        """The draft with what trials propose, and the locks that were made for them."""
+        """Return the draft with what trials propose, and the locks that were made for them."""
         if self.options.engine:
             return self._tried_locked(draft)
         if others := _others_installed(draft, found):
@@ -218,7 +211,7 @@ class _Making:
         return draft, {}
 
     def _tried_here(self, draft: Draft, python: Path) -> Draft:
-        """With one trial by the author's own Python."""
+        """Run one trial by the author's own Python."""
         from gpu_casebook.engines.registry import capable, kind  # noqa: PLC0415
 
         assert self.options.source
@@ -226,10 +219,10 @@ class _Making:
         self.say(f"one trial of {name} with {python} ...")
         with kind(capable("uses_host_python")).connect(self.root) as engine:
             prepared = Prepared(key="active", python=str(python.absolute()))
-            return self._with_failure(draft, self._trial(draft, Variant.REPRO, engine, prepared, self.say), name)
+            return self._with_failure(draft, self._trial(draft, Variant.REPRO, engine, prepared), name)
 
     def _tried_locked(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
-        """With one trial of each variant that has requirements of its own, in an environment that is locked for it."""
+        """Run one trial of each variant that has requirements of its own, in an environment that is locked for it."""
         from gpu_casebook.engines.registry import choose  # noqa: PLC0415
 
         if draft.unknown:
@@ -239,15 +232,15 @@ class _Making:
             for variant in Variant if draft.release else (Variant.REPRO,):
                 name = f"{draft.environment}.{variant}.txt" if draft.release else f"{draft.environment}.txt"
                 self.say(f"locking {name} ...")
-                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], draft.python)
+                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], PYTHON)
                 self.say(f"one trial of {variant} ({engine.version}) ...")
-                recipe = Recipe(image=draft.image, lock=locks[name], python=draft.python)
-                result = self._trial(draft, variant, engine, engine.prepare(recipe, _quiet), _quiet)
+                prepared = engine.prepare(Recipe(image=draft.image, lock=locks[name]), lambda _: None)
+                result = self._trial(draft, variant, engine, prepared)
                 add = self._with_failure if variant is Variant.REPRO else self._with_proof
                 draft = add(draft, result, f"{variant}.py")
         return draft, locks
 
-    def _trial(self, draft: Draft, variant: Variant, engine: Engine, prepared: Prepared, note: Note) -> TrialResult:
+    def _trial(self, draft: Draft, variant: Variant, engine: Engine, prepared: Prepared) -> TrialResult:
         """Run a variant's script once, with stdin closed, on as many GPUs as it seems to need or as there are."""
         gpus = [gpu.index for gpu in hardware.gpus()][: draft.gpus] if draft.gpus else []
         limit = self.options.timeout_s
@@ -258,7 +251,7 @@ class _Making:
             gpus=gpus,
             watch=Watch.from_second(min(HANG_AFTER_S, limit / 2), gpus=bool(gpus)),
         )
-        with hardware.lock_gpus(gpus, note) if gpus and engine.local else nullcontext():
+        with hardware.lock_gpus(gpus, self.say) if gpus and engine.local else nullcontext():
             return engine.run(prepared, request)
 
     def _with_failure(self, draft: Draft, result: TrialResult, name: str) -> Draft:
@@ -271,10 +264,6 @@ class _Making:
         passed = proof(result, name, draft.proposal)
         self.notes.extend([f"fixed: {passed.seen} ({result.duration_s:.1f} s)", *passed.remarks])
         return replace(draft, proposal=keep_discriminating_figures(draft.proposal, passed), proof=passed)
-
-
-def _quiet(_: str) -> None:
-    """A note that is not shown: the steps of locking and preparing."""
 
 
 # Writing

@@ -67,7 +67,6 @@ _VOLATILE = {
 }
 """What differs from run to run in a message: how to find it, and the regular expression that leaves it open."""
 _ANY_VOLATILE = re.compile("|".join(f"(?P<{kind}>{found})" for kind, (found, _) in _VOLATILE.items()))
-_WANTS_INPUT = "asks for input, and a trial has none: put the values into the script"
 
 
 def propose(result: TrialResult, name: str) -> Proposal:
@@ -121,17 +120,17 @@ def keep_discriminating_figures(failing: Proposal, passed: Proposal) -> Proposal
 
 
 def _wrong(figures: Mapping[str, float], fixed: Mapping[str, Any]) -> list[str]:
-    """Names of the figures that fail what the fixed variant is held to."""
+    """Return the names of the figures that fail what the fixed variant is held to."""
     bounds = {name: Bound.parse(bound) for name, bound in fixed.get("figures", {}).items()}
-    return [
-        name
-        for name, value in figures.items()
-        if not math.isfinite(value) or (name in bounds and not bounds[name].holds(value))
-    ]
+
+    def fits(name: str, value: float) -> bool:
+        return math.isfinite(value) and (name not in bounds or bounds[name].holds(value))
+
+    return [name for name, value in figures.items() if not fits(name, value)]
 
 
 def _listed(figures: Mapping[str, float], names: Sequence[str]) -> str:
-    """These figures on one line, or all of them where there are none of these."""
+    """Return these figures on one line, or all of them if none is named."""
     shown = {name: figures[name] for name in names if name in figures} or figures
     return one_line(", ".join(f"{name}={value:.6g}" for name, value in shown.items()), 160)
 
@@ -139,13 +138,13 @@ def _listed(figures: Mapping[str, float], names: Sequence[str]) -> str:
 def _refuse(seen: Observation, result: TrialResult, name: str) -> None:
     """Raise UsageError for a script that can't be a case's as it stands."""
     if seen.exception == "EOFError" and "reading a line" in (seen.message or ""):
-        raise UsageError(f"{name} {_WANTS_INPUT}, or leave the trial out with --no-trial")
+        what = "asks for input, and a trial has none"
+        raise UsageError(f"{name} {what}: put the values into the script, or leave the trial out with --no-trial")
     usage = next((line for line in result.stderr.splitlines() if line.startswith("usage: ")), None)
     if seen.exit_status == 2 and usage:
         complaint = one_line(result.stderr.strip().rpartition("\n")[2], 120)
-        raise UsageError(
-            f"{name} wants arguments, and a trial gives none ({complaint}): put their values into the script"
-        )
+        what = f"wants arguments, and a trial gives none ({complaint})"
+        raise UsageError(f"{name} {what}: put their values into the script")
     if seen.timed_out and not seen.hung:
         still = f"{name} still ran, and got on, after {result.duration_s:.0f} s"
         raise UsageError(f"{still}: give it an end, or more time with --timeout")
@@ -175,23 +174,18 @@ def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - 
         return Failure.COMPILE_ERROR
     if seen.signal or seen.out_of_memory:
         return Failure.CRASH
-    if _tells_of_non_finite(seen):
+    by_figures = not seen.failed or seen.exception == "AssertionError"
+    if by_figures and any(
+        not math.isfinite(it) or (it and _NON_FINITE.search(name)) for name, it in seen.figures.items()
+    ):
         return Failure.NON_FINITE
     if seen.series and not seen.failed:
         return Failure.LEAK
-    if seen.figures and (not seen.failed or seen.exception == "AssertionError"):
-        return Failure.WRONG_NUMBERS
-    return Failure.EXCEPTION
-
-
-def _tells_of_non_finite(seen: Observation) -> bool:
-    if seen.failed and seen.exception != "AssertionError":
-        return False
-    return any(not math.isfinite(value) or (value and _NON_FINITE.search(name)) for name, value in seen.figures.items())
+    return Failure.WRONG_NUMBERS if seen.figures and by_figures else Failure.EXCEPTION
 
 
 def _failure(seen: Observation) -> dict[str, Any]:
-    """How it ended, if that was badly."""
+    """Return what to declare of how it ended, if that was badly."""
     if seen.hung:
         places = dict.fromkeys(place for stack in seen.stacks if (place := stacks.standing_at(stack)))
         after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
@@ -211,7 +205,7 @@ def _failure(seen: Observation) -> dict[str, Any]:
 
 
 def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """`failing` has the bounds of repro where these are the figures of a fixed variant."""
+    """Return bounds for what was printed. For figures of a fixed variant, `failing` has the bounds of repro."""
     bounds: dict[str, str] = {}
     printed = without_escapes(result.stdout)
     for name, value in [*seen.figures.items()][:FIGURES]:
@@ -240,7 +234,7 @@ def _is_count(name: str, printed: str) -> bool:
 
 
 def _bound(value: float, *, counted: bool) -> str | None:
-    """A bound that this value satisfies, with room to spare unless it is exact; None where nothing is, as for NaN."""
+    """Return a bound that this value satisfies, with room unless it is exact. None if there is none, as for NaN."""
     if not math.isfinite(value):
         return None
     if value == 0 or (counted and abs(value) < EXACT):
@@ -250,9 +244,9 @@ def _bound(value: float, *, counted: bool) -> str | None:
 
 
 def _clean(seen: Observation) -> dict[str, Any]:
-    """What fixed.py would print, where that goes without saying: the same errors, and small.
+    """Return what fixed.py would print, if that goes without saying: the same errors, and small.
 
-    Nothing where that tells no difference: the failure is in other figures then.
+    Empty if repro.py would pass too: the failure is in other figures then.
     """
     if seen.failed and seen.exception != "AssertionError":
         return {}
@@ -264,10 +258,8 @@ def _clean(seen: Observation) -> dict[str, Any]:
 
 
 def _remarks(seen: Observation) -> list[str]:
-    unbounded = [(name, value) for name, value in seen.figures.items() if not math.isfinite(value)]
-    remarks = [
-        f"{name} is {value}; no bound holds for that, so print a count of such values" for name, value in unbounded
-    ]
+    unbounded = [f"{name} is {value}" for name, value in seen.figures.items() if not math.isfinite(value)]
+    remarks = [f"{what}; no bound holds for that, so print a count of such values" for what in unbounded]
     remarks += [f"{name} was printed with different values, so it is left out" for name in seen.contradicted]
     what = "say in case.yaml whether it differs between runs (differs) or not (same)"
     remarks += [f"{name} is a digest: {what}" for name in seen.digests]

@@ -24,8 +24,6 @@ from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
 
 SLOW_S = 60.0
-NOISY = 10_000
-"""Characters on stdout in which what matters drowns."""
 _NEAR = 0.1
 """A figure that is nearer to its bound than this part of it: another machine may be on the other side."""
 
@@ -131,7 +129,6 @@ def _of_run(case: Case, run: Evidence, path: str, lines: Mapping[str, int]) -> I
     for variant in Variant:
         trials = [trial for trial in run.trials_of(variant) if trial.outcome is Outcome.AS_EXPECTED]
         slowest = max((trial.duration_s for trial in trials), default=0.0)
-        longest = max((len(trial.stdout) for trial in trials), default=0)
         script = path.replace(MANIFEST, f"{variant}.py")
         if slowest > SLOW_S:
             yield warning(script, 1, f"a trial took {slowest:.0f} s; whoever looks at a bug has less patience")
@@ -141,8 +138,6 @@ def _of_run(case: Case, run: Evidence, path: str, lines: Mapping[str, int]) -> I
                 where = f"{variant}.expect.figures.{name}"
                 what = f"{near:.4g} was seen, which is near to the bound {bound}; leave more room"
                 yield warning(path, _line(lines, where, f"{variant}.expect"), what, where)
-        if longest > NOISY:
-            yield warning(script, 1, f"{variant} prints {longest} characters to stdout; what matters drowns in them")
 
 
 def exchanged(case: Case, scratch: Path) -> Case:

@@ -42,7 +42,13 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
     found = find(root, case, known_images(root))
     if environment:
         found.environment(environment)
-    run, notes = _named(found, evidence) if evidence else _chosen(found, reports, environment)
+    if evidence:
+        run = load(evidence)
+        notes = [f"from {evidence}: {_summary(run)}"]
+    else:
+        run, notes = _chosen(found, reports, environment)
+    if run.case.id != found.id:
+        raise UsageError(f"--evidence {evidence}: that is a run of {run.case.id}, not of {found.id}")
     seen = {name: sightings[-1] for name, sightings in known(reports, found.id).history.items() if sightings}
     source = Source(
         run=run,
@@ -56,13 +62,6 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
     if source.stale:
         notes.append(f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}")
     return Filed(compose(source), found, run, [*_reasons_not_to(run, seen), *notes])
-
-
-def _named(case: Case, path: Path) -> tuple[Evidence, list[str]]:
-    run = load(path)
-    if run.case.id != case.id:
-        raise UsageError(f"--evidence {path}: that is a run of {run.case.id}, not of {case.id}")
-    return run, [f"from {path}: {_summary(run)}"]
 
 
 def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Evidence, list[str]]:

@@ -8,11 +8,12 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Attestation, Evidence, Outcome, Rate, Trial, Variant, Verdict
+from gpu_casebook.evidence import Attestation, Evidence, Outcome, Trial, Variant, Verdict
 from gpu_casebook.issue.collected import environment_block, gpu_lines, operating_system
 from gpu_casebook.kinds import Grade
 from gpu_casebook.reading.findings import sentence
@@ -66,15 +67,13 @@ class Issue:
 def best(runs: Sequence[Evidence]) -> Evidence | None:
     """Return the run that says most: failure seen, then hardware, then the newest. None if nothing ran."""
     ran = [run for run in runs if run.verdict is not Verdict.SKIPPED]
-    return max(
-        ran, key=lambda run: (_shown(run), run.environment.grade is Grade.HARDWARE, utc(run.started)), default=None
-    )
+    return max(ran, key=_worth, default=None)
 
 
-def _shown(run: Evidence) -> int:
-    if run.verdict is Verdict.CONFIRMED:
-        return 2
-    return 1 if run.rates.get(Variant.REPRO, Rate(k=0, n=0, low=0, high=1)).k else 0
+def _worth(run: Evidence) -> tuple[bool, bool, bool, datetime]:
+    rate = run.rates.get(Variant.REPRO)
+    seen = rate is not None and rate.k > 0
+    return run.verdict is Verdict.CONFIRMED, seen, run.environment.grade is Grade.HARDWARE, utc(run.started)
 
 
 def compose(source: Source) -> Issue:
