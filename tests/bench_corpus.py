@@ -48,7 +48,7 @@ def synthetic(jobs: int, workers: int) -> dict[str, float]:
         begun = time.perf_counter()
         with (
             Journal.create(place / "reports", record) as journal,
-            RunTable(nowhere, all_jobs) as shown,
+            RunTable(nowhere, jobs) as shown,
             Pool(
                 record.settings,
                 journal.directory / "logs",

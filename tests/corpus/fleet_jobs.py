@@ -3,29 +3,27 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_casebook.console import Console
+from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.jobs import run_job
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.corpus.model import End, Finished, Settings
 
 
-def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, builds: bool) -> Finished | None:
-    """Does one of: real, gpus, say PATH (until it is there), die, raise, first PATH (waits once), hold PATH."""
+def run(start: Start, settings: Settings, console: Console) -> Finished | None:
+    """Does one of: real, gpus, until PATH (is there), die, raise, first PATH (waits once), hold PATH."""
+    job = start.job
     verb, _, more = job.project.partition(" ")
     if verb == "real":
-        return run_job(job, settings, console, gpus, builds=builds)
-    if builds:
-        return None
+        return run_job(start, settings, console)
     begun, reason = time.monotonic(), ""
     match verb:
         case "gpus":
-            reason = ",".join(map(str, gpus))
-        case "say":
-            console.say("what it does now")
+            reason = ",".join(map(str, start.gpus))
+        case "until":
             while not Path(more).exists():
                 time.sleep(0.05)
         case "die":

@@ -20,7 +20,7 @@ from ray.cluster_utils import Cluster
 
 from gpu_casebook.corpus import journal, schedule
 from gpu_casebook.corpus.driver import Driver
-from gpu_casebook.corpus.events import Ended, Event, Gone, Said, Start
+from gpu_casebook.corpus.events import Event, Start
 from gpu_casebook.corpus.fleet import CAPABILITY_LABEL, Fleet
 from gpu_casebook.corpus.model import Job, Run, Settings
 from gpu_casebook.corpus.table import RunTable
@@ -50,26 +50,16 @@ def until(true: Callable[[], object]) -> None:
 
 def outcome(fleet: Fleet, one: Job) -> Event:
     fleet.start(Start(job=one, gpus=range(one.gpus)))
-    return next_of(fleet, Ended | Gone)
-
-
-def next_of(fleet: Fleet, kinds: Any) -> Event:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        found: list[Event] = [event for event in fleet.events(1.0) if isinstance(event, kinds)]
-        if found:
-            return found[0]
+        for event in fleet.events(1.0):
+            return event
     raise TimeoutError
 
 
 def ended(event: Event) -> dict[str, Any]:
-    assert isinstance(event, Ended), event
-    return event.finished.model_dump(mode="json")
-
-
-def gone(event: Event) -> dict[str, Any]:
-    assert isinstance(event, Gone), event
-    return event.lost.model_dump(mode="json")
+    assert event.finished, event
+    return event.finished.model_dump(mode="json") | {"worker": event.worker}
 
 
 class Scenario:
@@ -92,13 +82,12 @@ class Scenario:
             machines = sorted(fleet.machines, key=lambda machine: len(machine.gpus))
             found["machines"] = [[each.cores, [gpu.compute_capability for gpu in each.gpus]] for each in machines]
             found["real"] = ended(outcome(fleet, job("plain", "real")))
-            found["said"] = self.said(fleet)
             found["gpus"] = ended(outcome(fleet, job("plain", "gpus", gpus=2)))
             found["shared"] = ended(outcome(fleet, job("plain", "gpus", gpus=1, shared=True)))
             wants = [job("plain", "gpus", gpus=1, compute_capability=range_) for range_ in (">=9.0", ">=10.0")]
             found["placed"] = ended(outcome(fleet, wants[0]))["worker"]
             found["impossible"] = schedule.impossible(wants[1], fleet.machines)
-            found["dead"] = gone(outcome(fleet, job("plain", "die")))
+            found["dead"] = outcome(fleet, job("plain", "die")).lost
             found["left after a death"] = len(fleet.machines)
             found["raised"] = ended(outcome(fleet, job("plain", "raise")))
             found["no case"] = ended(outcome(fleet, job("nowhere", "gpus")))
@@ -110,21 +99,11 @@ class Scenario:
         found["stopped"] = [Path(f"{hold}.cleaned").exists(), time.monotonic() - begun]
         return found
 
-    def said(self, fleet: Fleet) -> list[str]:
-        enough = self.top / "enough"
-        worker = fleet.start(Start(job=job("plain", f"say {enough}")))
-        event = next_of(fleet, Said)
-        enough.touch()
-        next_of(fleet, Ended)
-        assert isinstance(event, Said)
-        assert event.worker == worker
-        return [event.job.name, event.text]
-
     def killed(self, fleet: Fleet) -> dict[str, Any]:
         """A run of which a job is on a node that is killed; the other node's cores are taken meanwhile."""
         begun, enough = self.top / "begun", self.top / "enough of it"
         jobs = [
-            *(job("plain", f"say {enough}", environment=f"gpu {number}", gpus=1) for number in (1, 2)),
+            *(job("plain", f"until {enough}", environment=f"gpu {number}", gpus=1) for number in (1, 2)),
             job("plain", f"first {begun}"),
             job("plain", "gpus", environment="two"),
         ]
@@ -134,7 +113,7 @@ class Scenario:
                 target=self.kill_when, args=[lambda: begun.exists() and record.run.finished, enough]
             )
             killer.start()
-            Driver(journal=record, workers=fleet, display=RunTable(io.StringIO(), jobs)).drive()
+            Driver(journal=record, workers=fleet, display=RunTable(io.StringIO(), len(jobs))).drive()
             finished = {each.job.environment: each.model_dump(mode="json") for each in record.run.finished}
         killer.join()
         return {"killed": finished, "left after a kill": len(fleet.machines)}

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_casebook.console import Console
+from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.kinds import Grade
 
@@ -24,9 +24,10 @@ def settings(place: Path) -> Settings:
     return Settings(root=str(place), reports=str(place / "reports"))
 
 
-def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, builds: bool) -> Finished | None:
-    """Does one of: sleep N, stops, die, die-once, exit, raise, print, note, wait, stubborn, child, pid."""
-    if builds:
+def run(start: Start, settings: Settings, console: Console) -> Finished | None:
+    """Does one of: sleep N, stops, die, die-once, exit, print, note, wait, stubborn, child, pid."""
+    job = start.job
+    if start.builds:
         (Path(settings.root) / f"{job.case}.built").touch()
         return None
     begun = time.monotonic()
@@ -34,7 +35,7 @@ def run(job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, 
     return Finished(
         job=job,
         end=End.RAN,
-        reason=reason or ",".join(map(str, gpus)),
+        reason=reason or ",".join(map(str, start.gpus)),
         stops=reason == "stops",
         started=datetime.now(UTC),
         duration_s=time.monotonic() - begun,
@@ -55,8 +56,6 @@ def _do(verb: str, more: str = "", *, root: Path, console: Console) -> str:  # n
                 os.kill(os.getpid(), signal.SIGKILL)
         case "exit":
             os._exit(int(more))
-        case "raise":
-            raise {"SystemExit": SystemExit, "RuntimeError": RuntimeError, "MemoryError": MemoryError}[more](more)
         case "print":
             print(more)
             sys.stderr.write(more + "\n")

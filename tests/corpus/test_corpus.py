@@ -242,7 +242,7 @@ def test_fail_fast_leaves_the_rest_to_a_resume(corpus: Corpus) -> None:
     ("words", "said"),
     [
         (["nothing-*"], "no case is called 'nothing-*' (there are: good)"),
-        (["--failure", "hangs"], "--failure hangs: there is no such (there are: compile-error,"),
+        (["--failure", "hangs"], "'hangs' is not one of 'compile-error',"),
         (["--failure", "hang"], "nothing is selected by --failure hang; the case looked at has failure: exception"),
         (["--changed-since", "nowhere"], "--changed-since nowhere: "),
         (["--max-age", "soon"], "--max-age soon: write 12h, 7d, or 0 to run all again"),

@@ -10,9 +10,9 @@ import pytest
 from gpu_casebook.corpus import driver as module
 from gpu_casebook.corpus import schedule
 from gpu_casebook.corpus.driver import ATTEMPTS, Driver, Pages
-from gpu_casebook.corpus.events import Built, Ended, Event, Gone, Machine, Start
+from gpu_casebook.corpus.events import Event, Machine, Start
 from gpu_casebook.corpus.journal import Journal, read
-from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run
+from gpu_casebook.corpus.model import End, Finished, Job, Run
 from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import MachineError
@@ -26,21 +26,27 @@ Answer = Callable[[Start], Event | BaseException]
 
 
 def ends(start: Start) -> Event:
-    return Ended(finished=finished(start.job, worker="w1"))
+    return Event(job=start.job.name, worker="w1", finished=finished(start.job))
 
 
 def goes(start: Start) -> Event:
-    return Gone(job=start.job, lost=Lost(worker="w1", reason="it was killed", after_s=1.0))
+    return Event(job=start.job.name, worker="w1", lost="it was killed")
 
 
 def stops(start: Start) -> Event:
-    return Ended(
-        finished=finished(start.job, end=End.BROKE, verdict=None, reason="no space left on x", stops=True, worker="w1")
-    )
+    stopped = finished(start.job, end=End.BROKE, verdict=None, reason="no space left on x", stops=True)
+    return Event(job=start.job.name, worker="w1", finished=stopped)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class FakeWorkers:
-    """Does each job at once when it is asked for news, one at a time, as `answers` say in turn; then they end well.
+    """Does each job in a second when it is asked for news, one at a time, as `answers` say in turn; then they end well.
 
     What is to be built is there, without an answer.
     """
@@ -50,6 +56,7 @@ class FakeWorkers:
         self.machines: Sequence[Machine] = machines
         self.starts: list[Start] = []
         self.most = 0
+        self.clock = Clock()
         self._now: list[Start] = []
 
     def __enter__(self) -> Self:
@@ -64,9 +71,10 @@ class FakeWorkers:
         return f"w{len(self._now)}"
 
     def events(self, within_s: float) -> Sequence[Event]:
+        self.clock.now += 1.0
         start = self._now.pop(0)
         if start.builds:
-            return [Built(job=start.job, after_s=2.0)]
+            return [Event(job=start.job.name, worker="w1")]
         answer = self.answers.pop(0) if self.answers else ends
         event = answer(start)
         if isinstance(event, BaseException):
@@ -89,8 +97,8 @@ class Bench:
         self.journal = Journal.create(reports, run)
 
     def drive(self, workers: FakeWorkers, **more: object) -> None:
-        shown = RunTable(self.out, self.journal.run.left, len(self.journal.run.finished))
-        Driver(journal=self.journal, workers=workers, display=shown, **more).drive()  # type: ignore[arg-type]
+        shown = RunTable(self.out, len(self.jobs), len(self.journal.run.finished))
+        Driver(journal=self.journal, workers=workers, display=shown, clock=workers.clock, **more).drive()  # type: ignore[arg-type]
 
     @property
     def ends(self) -> dict[str, End]:
@@ -141,7 +149,7 @@ def test_a_gpu_runs_one_job_while_the_environment_of_the_next_is_built(make: Cal
     starts = [(start.job.case, start.builds, tuple(start.gpus)) for start in workers.starts]
     assert starts == [("a", True, ()), ("b", True, ()), ("a", False, (0,)), ("b", False, (0,))]
     assert bench.ends == {each.name: End.RAN for each in wanted}
-    assert [each.built_s for each in bench.on_disk()] == [2.0, 2.0]
+    assert [each.built_s for each in bench.on_disk()] == [1.0, 2.0]
 
 
 def test_what_is_there_already_is_not_built(make: Callable[..., Bench]) -> None:
@@ -156,7 +164,8 @@ def test_an_environment_that_can_not_be_built_is_the_end_of_its_job(
 ) -> None:
     bench = make(job("a", gpus=1, environment_key="k"), job("b"))
     workers = FakeWorkers(machines=[Machine(name="here", cores=1, gpus=[GPU])])
-    fails = Ended(finished=finished(bench.jobs[0], end=End.BROKE, verdict=None, reason="no such wheel", worker="w1"))
+    broke = finished(bench.jobs[0], end=End.BROKE, verdict=None, reason="no such wheel")
+    fails = Event(job=bench.jobs[0].name, worker="w1", finished=broke)
     events = workers.events
     first = [fails]
 
@@ -322,7 +331,7 @@ class TestGpus:
 
 def test_after_one_that_is_not_confirmed_nothing_starts_where_that_was_asked(make: Callable[..., Bench]) -> None:
     def fails(start: Start) -> Event:
-        return Ended(finished=finished(start.job, verdict=Verdict.FIX_FAILS))
+        return Event(job=start.job.name, worker="w1", finished=finished(start.job, verdict=Verdict.FIX_FAILS))
 
     bench, workers = make(*jobs(5)), FakeWorkers(fails)
     bench.drive(workers, fail_fast=True)
@@ -356,13 +365,6 @@ def test_a_full_disk_leaves_what_was_finished(make: Callable[..., Bench], monkey
     assert bench.ends == {"case-0/e": End.RAN}
     bench.drive(FakeWorkers())
     assert len(bench.ends) == 4
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class TestPages:

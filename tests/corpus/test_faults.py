@@ -19,6 +19,7 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.corpus import jobs
 from gpu_casebook.corpus.driver import ATTEMPTS
+from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import End, Job, Settings
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.engines import registry as choosing
@@ -490,7 +491,7 @@ def test_a_clock_that_jumps_changes_no_duration(world: World, monkeypatch: pytes
         monkeypatch.setattr(module, "datetime", Backwards)
     job = Job(case="good", environment="plain", failure="exception", project="owner/name", grade=Grade.SIMULATED)
     settings = Settings(root=str(world.root), reports=str(world.reports))
-    finished = jobs.run_job(job, settings, Console(sys.stderr))
+    finished = jobs.run_job(Start(job=job), settings, Console(sys.stderr))
     assert finished
     assert finished.end is End.RAN, finished.reason
     assert Backwards.asked >= 2

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.corpus import fleet_node
-from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.fleet_node import Attested, Mailbox, given, pack, unpack
-from gpu_casebook.corpus.model import Finished
+from gpu_casebook.corpus.events import Event, Start
+from gpu_casebook.corpus.fleet_node import Attested, given, pack, unpack
 from gpu_casebook.corpus.pool import end_all
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.scratch import scratch
@@ -45,14 +44,6 @@ def test_a_gpu_that_the_job_can_not_use_is_not_taken() -> None:
     assert list(given(job("a", gpus=1, compute_capability=">=10.0"), ["0"], [host_gpu(0)])) == []
 
 
-def test_a_mailbox_keeps_the_newest_line_of_each_sender() -> None:
-    mailbox = Mailbox()
-    for sender, text in (("a", "1"), ("b", "2"), ("a", "3")):
-        mailbox.post(sender, text)
-    assert mailbox.drain() == {"a": "3", "b": "2"}
-    assert mailbox.drain() == {}
-
-
 def test_a_node_removes_what_a_killed_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place = fleet_node._place()
@@ -73,21 +64,21 @@ class TestRun:
     @pytest.fixture(autouse=True)
     def _idle(self) -> Iterator[None]:
         yield
-        end_all([worker for worker, _ in fleet_node._IDLE], 10.0)
+        end_all(fleet_node._IDLE, 10.0)
         fleet_node._IDLE.clear()
 
-    def run(self, place: Path, does: str) -> Finished | str:
-        return fleet_node._run(WORK, Start(job=job("a", does)), settings(place), lambda _: None)
+    def run(self, place: Path, does: str) -> Event:
+        return fleet_node._run(WORK, Start(job=job("a", does)), settings(place))
 
     def test_a_worker_stays_for_the_next_task(self, tmp_path: Path) -> None:
         first, second = self.run(tmp_path, "pid"), self.run(tmp_path, "pid")
-        assert isinstance(first, Finished)
-        assert isinstance(second, Finished)
-        assert first.reason == second.reason
+        assert first.finished
+        assert second.finished
+        assert first.finished.reason == second.finished.reason
 
     def test_one_that_dies_is_no_end_of_its_job_and_the_next_gets_another(self, tmp_path: Path) -> None:
-        assert self.run(tmp_path, "die SIGSEGV") == "it ended with SIGSEGV"
-        assert isinstance(self.run(tmp_path, "pid"), Finished)
+        assert self.run(tmp_path, "die SIGSEGV").lost == "it ended with SIGSEGV"
+        assert self.run(tmp_path, "pid").finished
 
     def test_a_task_that_ray_cancels_has_its_job_clean_up(self, tmp_path: Path) -> None:
         """Ray marks the signal as pending, and sends none."""

@@ -7,8 +7,9 @@ import pytest
 
 from gpu_casebook.console import Console
 from gpu_casebook.corpus import jobs
-from gpu_casebook.corpus.jobs import REASON_LIMIT, run_job
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.corpus.events import Start
+from gpu_casebook.corpus.jobs import run_job
+from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Job, Settings
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
@@ -38,12 +39,12 @@ class Bench:
 
     def run(self, *gpus: int, job: Job | None = None, **settings: object) -> Finished:
         asked = Settings.model_validate(self.settings.model_dump() | settings)
-        done = run_job(job or self.job, asked, Console(self.said), gpus)
+        done = run_job(Start(job=job or self.job, gpus=gpus), asked, Console(self.said))
         assert done is not None
         return done
 
     def build(self) -> Finished | None:
-        return run_job(self.job, self.settings, Console(self.said), builds=True)
+        return run_job(Start(job=self.job, builds=True), self.settings, Console(self.said))
 
 
 @pytest.fixture
@@ -137,9 +138,10 @@ def test_hardware_that_is_not_there_after_all_skips(bench: Bench) -> None:
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "Permission denied /x"),
         (RecursionError("too deep"), "the runner failed: RecursionError: too deep (test_jobs.py:"),
         (MemoryError(), "the runner failed: MemoryError: (test_jobs.py:"),
+        (SystemExit(3), "the runner failed: SystemExit: 3 (test_jobs.py:"),
     ],
 )
-def test_whatever_breaks_is_the_jobs_own_result(bench: Bench, error: Exception, reason: str | None) -> None:
+def test_whatever_breaks_is_the_jobs_own_result(bench: Bench, error: BaseException, reason: str | None) -> None:
     def breaks(_request: object) -> None:
         raise error
 
@@ -157,13 +159,12 @@ def test_a_case_that_broke_since_it_was_chosen(bench: Bench) -> None:
     assert (done.end, done.reason.split(":")[:2]) == (End.BROKE, ["cases/tiny/case.yaml", "1"])
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_order_to_end_is_obeyed(bench: Bench, error: type[BaseException]) -> None:
+def test_an_order_to_end_is_obeyed(bench: Bench) -> None:
     def stopped(_request: object) -> None:
-        raise error
+        raise KeyboardInterrupt
 
     bench.engine.before_trial = stopped
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         bench.run()
 
 

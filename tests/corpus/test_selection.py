@@ -57,13 +57,13 @@ def test_every_environment_of_every_case_is_a_job(three: Checkout) -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"cases": ["alpha-*"], "environments": ["current"]}, ["alpha-one/current", "alpha-two/current"]),
-        ({"cases": ["alpha-two", "b*"], "grades": ["hardware"]}, ["alpha-two/current", "beta/current"]),
-        ({"failures": ["non-finite"], "environments": ["inter*"]}, ["alpha-two/interpreter"]),
-        ({"failures": ["non-finite", "wrong-numbers"], "environments": ["current"], "cases": ["*o*"]},
+        ({"cases": ["alpha-*"], "environment": ["current"]}, ["alpha-one/current", "alpha-two/current"]),
+        ({"cases": ["alpha-two", "b*"], "grade": ["hardware"]}, ["alpha-two/current", "beta/current"]),
+        ({"failure": ["non-finite"], "environment": ["inter*"]}, ["alpha-two/interpreter"]),
+        ({"failure": ["non-finite", "wrong-numbers"], "environment": ["current"], "cases": ["*o*"]},
          ["alpha-one/current", "alpha-two/current"]),
-        ({"projects": ["other/project"], "grades": ["simulated"]}, ["beta/interpreter"]),
-        ({"projects": ["OWNER/*"], "grades": ["simulated"]}, ["alpha-one/interpreter", "alpha-two/interpreter"]),
+        ({"project": ["other/project"], "grade": ["simulated"]}, ["beta/interpreter"]),
+        ({"project": ["OWNER/*"], "grade": ["simulated"]}, ["alpha-one/interpreter", "alpha-two/interpreter"]),
     ],
 )  # fmt: skip
 def test_each_option_narrows_down(three: Checkout, asked: dict[str, object], expected: list[str]) -> None:
@@ -74,17 +74,15 @@ def test_each_option_narrows_down(three: Checkout, asked: dict[str, object], exp
     ("asked", "said"),
     [
         ({"cases": ["gamma*"]}, "no case is called 'gamma*' (there are: alpha-one, alpha-two, beta)"),
-        ({"failures": ["hangs"]}, "--failure hangs: there is no such (there are: compile-error, "),
-        ({"grades": ["real"]}, "--grade real: there is no such (there are: hardware, simulated)"),
         (
-            {"failures": ["hang"]},
+            {"failure": ["hang"]},
             "nothing is selected by --failure hang; the 3 cases looked at have failure: non-finite",
         ),
         (
-            {"cases": ["beta"], "projects": ["x/*"]},
+            {"cases": ["beta"], "project": ["x/*"]},
             "beta --project 'x/*'; the case looked at has failure: wrong-numbers",
         ),
-        ({"environments": ["currant"]}, "environment: current, interpreter; grade: hardware, simulated"),
+        ({"environment": ["currant"]}, "environment: current, interpreter; grade: hardware, simulated"),
     ],
 )
 def test_what_selects_nothing_is_told_what_there_is(three: Checkout, asked: dict[str, object], said: str) -> None:
@@ -124,7 +122,7 @@ def test_equal_environments_have_equal_keys(three: Checkout) -> None:
 def test_a_broken_manifest_is_its_own_result_and_the_others_go_on(three: Checkout) -> None:
     path = three.root / "cases" / "alpha-two" / "case.yaml"
     path.write_text(path.read_text().replace("gpus: 1", "gpus: one").replace("2m", "soon"))
-    found = chosen(three, failures=["wrong-numbers"], environments=["current"])
+    found = chosen(three, failure=["wrong-numbers"], environment=["current"])
     assert names(found) == ["alpha-one/current", "alpha-two", "beta/current"]
     broke = found.ended[0]
     assert (broke.job.name, broke.end, broke.verdict) == ("alpha-two", End.BROKE, None)
@@ -140,7 +138,7 @@ def test_a_manifest_that_breaks_the_reader_is_its_own_result(three: Checkout, mo
         return find(root, id_, images)
 
     monkeypatch.setattr("gpu_casebook.corpus.selection.find", breaks)
-    found = chosen(three, environments=["current"])
+    found = chosen(three, environment=["current"])
     assert [(each.job.name, each.reason) for each in found.ended] == [
         ("beta", "it can't be read: RecursionError: too deep")
     ]
@@ -173,7 +171,7 @@ def test_a_job_that_can_run_is_looked_at_once_more(three: Checkout) -> None:
 
 def test_a_selection_reads_as_on_the_command_line() -> None:
     assert str(Selection()) == "all"
-    asked = Selection(cases=["rwkv*"], failures=["hang", "race"], grades=["hardware"], changed_since="main")
+    asked = Selection(cases=["rwkv*"], failure=["hang", "race"], grade=["hardware"], changed_since="main")
     assert str(asked) == "'rwkv*' --failure hang --failure race --grade hardware --changed-since main"
 
 
@@ -193,7 +191,7 @@ class TestChangedSince:
         return three
 
     def changed(self, checkout: Checkout, revision: str = "start") -> list[str]:
-        return names(chosen(checkout, changed_since=revision, environments=["interpreter"]))
+        return names(chosen(checkout, changed_since=revision, environment=["interpreter"]))
 
     def test_nothing_changed_selects_nothing_and_is_no_mistake(self, history: Checkout) -> None:
         assert self.changed(history) == []
@@ -254,10 +252,10 @@ class TestChangedSince:
     def test_it_narrows_down_like_the_others(self, history: Checkout) -> None:
         for case in ("alpha-one", "beta"):
             (history.root / "cases" / case / "repro.py").write_text("print('other')\n")
-        assert names(chosen(history, changed_since="start", cases=["a*"], grades=["simulated"])) == [
+        assert names(chosen(history, changed_since="start", cases=["a*"], grade=["simulated"])) == [
             "alpha-one/interpreter"
         ]
-        assert names(chosen(history, changed_since="start", failures=["hang"])) == []
+        assert names(chosen(history, changed_since="start", failure=["hang"])) == []
 
     @pytest.mark.parametrize("revision", ["nonsense", "--help", "start:cases", "start..main", ""])
     def test_a_revision_that_git_does_not_know(self, history: Checkout, revision: str) -> None:

@@ -1,6 +1,7 @@
 """What a person sees of a run."""
 
 import io
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,7 @@ from rich.console import Console as Rich
 
 from gpu_casebook.corpus.events import Machine, Start
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
-from gpu_casebook.corpus.table import RunTable, line
+from gpu_casebook.corpus.table import Doing, RunTable, line
 from gpu_casebook.evidence import Verdict
 from tests.corpus.pool_jobs import job
 
@@ -37,8 +38,12 @@ def jobs(count: int, expected_s: float | None = 10) -> list[Job]:
     return [job(f"case-{number}", expected_s=expected_s) for number in range(count)]
 
 
-def started(shown: RunTable, of: Job, worker: str = "w1", *gpus: int) -> None:
-    shown.started(Start(job=of, gpus=gpus), worker)
+def doing(of: Job, worker: str = "w1", *gpus: int, **more: object) -> Doing:
+    return Doing(Start(job=of, gpus=gpus), worker, Clock().now, **more)  # type: ignore[arg-type]
+
+
+def show(shown: RunTable, waiting: Sequence[Job] = (), *running: Doing) -> None:
+    shown.show([BOX], waiting, {each.start.job.name: each for each in running})
 
 
 # --- plain lines
@@ -46,9 +51,8 @@ def started(shown: RunTable, of: Job, worker: str = "w1", *gpus: int) -> None:
 
 def test_a_line_for_each_job_with_its_number_verdict_time_and_worker() -> None:
     out, all_jobs = io.StringIO(), jobs(10)
-    with RunTable(out, all_jobs, done=90) as shown:
-        started(shown, all_jobs[0])
-        shown.said("w1", "trial 1 of 3")
+    with RunTable(out, 100, done=90) as shown:
+        show(shown, all_jobs[1:], doing(all_jobs[0], lately="trial 1 of 3"))
         shown.ended(finished(all_jobs[0]))
         shown.ended(finished(all_jobs[1], worker="w2", duration_s=0.05))
     assert out.getvalue().splitlines() == [
@@ -87,10 +91,8 @@ def test_what_came_of_a_job_is_told_and_why_unless_all_is_well(end: Finished, to
 
 def test_a_lost_worker_is_told_and_the_job_counts_once() -> None:
     out, all_jobs = io.StringIO(), jobs(1)
-    shown = RunTable(out, all_jobs)
-    started(shown, all_jobs[0])
+    shown = RunTable(out, 1)
     shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1.25))
-    started(shown, all_jobs[0], "w2")
     shown.ended(finished(all_jobs[0], worker="w2"))
     assert out.getvalue().splitlines() == [
         "lost case-0/e: worker w1 after 1.2 s: it was killed",
@@ -109,38 +111,27 @@ def test_what_a_case_says_can_not_make_two_lines_or_move_the_cursor() -> None:
 
 def test_the_time_left_goes_down_with_the_work() -> None:
     clock, all_jobs = Clock(), jobs(4)
-    state = RunTable(io.StringIO(), all_jobs, clock=clock)
-    state.machines = [BOX]
+    state = RunTable(io.StringIO(), 4, clock=clock)
+    show(state, all_jobs)
     assert state.left_s == 20
-    state.started(Start(job=all_jobs[0]), "w1")
+    show(state, all_jobs[1:], doing(all_jobs[0]))
     clock.now += 4
     assert state.left_s == 18
-    state.ended(finished(all_jobs[0]))
+    show(state, all_jobs[1:])
     assert state.left_s == 15
-    for each in all_jobs[1:]:
+    for each in all_jobs:
         state.ended(finished(each))
+    show(state)
     assert state.left_s == 0
     assert (state.done, state.total, state.elapsed_s) == (4, 4, 4)
 
 
 def test_what_a_build_takes_is_not_taken_off_the_job() -> None:
     clock, (one,) = Clock(), jobs(1)
-    state = RunTable(io.StringIO(), [one], clock=clock)
-    state.machines = [BOX]
-    state.started(Start(job=one, builds=True), "w1")
+    state = RunTable(io.StringIO(), 1, clock=clock)
+    show(state, (), Doing(Start(job=one, builds=True), "w1", clock.now))
     clock.now += 4
     assert state.left_s == 10
-    state.built(one)
-    assert (state.left_s, state.workers, state.done) == (10, {}, 0)
-
-
-def test_a_job_that_lost_its_worker_is_still_to_be_done() -> None:
-    state = RunTable(io.StringIO(), jobs(1), clock=Clock())
-    state.machines = [BOX]
-    state.started(Start(job=jobs(1)[0]), "w1")
-    state.built(jobs(1)[0])
-    assert state.left_s == 10
-    assert state.workers == {}
 
 
 # --- the table
@@ -158,19 +149,17 @@ def drawn(table: RunTable, width: int = 100) -> str:
 
 
 def table(all_jobs: list[Job], clock: Clock, done: int = 0) -> RunTable:
-    made = RunTable(Terminal(), all_jobs, done, clock)
-    made.machines = [BOX]
+    made = RunTable(Terminal(), len(all_jobs) + done, done, clock)
+    show(made, all_jobs)
     return made
 
 
 def test_the_table_tells_progress_time_left_and_what_each_worker_does_since_when(clock: Clock) -> None:
     all_jobs = jobs(10)
     shown = table(all_jobs, clock, done=2)
-    started(shown, all_jobs[0], "w1")
-    started(shown, all_jobs[1], "w10")
-    started(shown, all_jobs[2], "w2", 0, 3)
+    tenth, second = doing(all_jobs[1], "w10"), doing(all_jobs[2], "w2", 0, 3, lately="building: step 3 of 7")
+    show(shown, all_jobs[3:], tenth, second)
     clock.now += 5
-    shown.said("w2", "building: step 3 of 7")
     shown.ended(finished(all_jobs[0]))
     rows = drawn(shown).splitlines()
     assert rows[0].startswith("corpus ━")
@@ -191,6 +180,7 @@ def test_what_ended_tells_how_long_those_take_that_nobody_has_timed(clock: Clock
     all_jobs = jobs(5, expected_s=None)
     shown = table(all_jobs, clock)
     shown.ended(finished(all_jobs[0], None, end=End.BROKE, duration_s=1000))
+    show(shown, all_jobs[2:])
     assert shown.left_s is None
     shown.ended(finished(all_jobs[1], duration_s=20))
     assert shown.left_s == 30
@@ -200,7 +190,6 @@ def test_the_table_shows_the_last_results_and_does_not_grow(clock: Clock) -> Non
     all_jobs = jobs(100)
     shown = table(all_jobs, clock)
     for each in all_jobs[:50]:
-        started(shown, each)
         shown.ended(finished(each))
     rows = drawn(shown).splitlines()
     assert [row.split()[3] for row in rows[-5:]] == [f"case-{number}/e" for number in range(45, 50)]
@@ -210,24 +199,21 @@ def test_the_table_shows_the_last_results_and_does_not_grow(clock: Clock) -> Non
 def test_a_narrow_terminal_cuts_rows_and_does_not_break_them(clock: Clock) -> None:
     all_jobs = jobs(2)
     shown = table(all_jobs, clock)
-    started(shown, all_jobs[0])
-    shown.said("w1", "a very long note " * 20)
+    show(shown, (), doing(all_jobs[0], lately="a very long note " * 20))
     assert len(drawn(shown, width=60).splitlines()) == 2
 
 
 def test_nothing_that_is_said_is_taken_for_markup(clock: Clock) -> None:
     all_jobs = jobs(1)
     shown = table(all_jobs, clock)
-    started(shown, all_jobs[0])
-    shown.said("w1", "[red]tensor[0][/red] [/]")
+    show(shown, (), doing(all_jobs[0], lately="[red]tensor[0][/red] [/]"))
     assert "[red]tensor[0][/red] [/]" in drawn(shown)
 
 
 def test_what_is_not_confirmed_and_who_was_lost_stay_in_sight() -> None:
     out, all_jobs = Terminal(), jobs(3)
-    with RunTable(out, all_jobs) as shown:
-        for each in all_jobs:
-            started(shown, each)
+    with RunTable(out, 3) as shown:
+        show(shown, (), doing(all_jobs[2]))
         shown.lost(all_jobs[0], Lost(worker="w1", reason="it was killed", after_s=1))
         shown.ended(finished(all_jobs[1], Verdict.FIX_FAILS, reason="see [there]"))
         assert "case-1/e" not in drawn(shown)

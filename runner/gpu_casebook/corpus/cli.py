@@ -22,6 +22,7 @@ from gpu_casebook.cli.base import (
     run_options,
 )
 from gpu_casebook.errors import UsageError
+from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.words import duration
 
 EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
@@ -33,7 +34,7 @@ CaseGlobs = Annotated[
     typer.Argument(metavar="[CASE]...", help="Cases by id, or patterns such as 'rwkv*'; all if none is named."),
 ]
 FailureOption = Annotated[
-    list[str] | None, typer.Option(metavar="KIND", help="Only this kind of failure, such as hang.")
+    list[Failure] | None, typer.Option(metavar="KIND", help="Only this kind of failure, such as hang.")
 ]
 ProjectOption = Annotated[
     list[str] | None, typer.Option(metavar="OWNER/NAME", help="Only this upstream project, or a pattern.")
@@ -41,7 +42,7 @@ ProjectOption = Annotated[
 EnvironmentsOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Only environments of this name, or a pattern.")
 ]
-GradeOption = Annotated[list[str] | None, typer.Option(help="hardware or simulated.")]
+GradeOption = Annotated[list[Grade] | None, typer.Option(help="hardware or simulated.")]
 ChangedOption = Annotated[
     str | None,
     typer.Option(
@@ -107,12 +108,7 @@ def run_many(
 
     top = root()
     selection = Selection(
-        cases=() if resume else cases or (),
-        failures=failure or (),
-        projects=project or (),
-        environments=environment or (),
-        grades=grade or (),
-        changed_since=changed_since,
+        cases=cases, failure=failure, project=project, environment=environment, grade=grade, changed_since=changed_since
     )
     settings = Settings(
         root=str(top),

@@ -76,12 +76,7 @@ def matrix(
     from gpu_casebook.corpus.selection import Selection, select
 
     selection = Selection(
-        cases=cases or (),
-        failures=failure or (),
-        projects=project or (),
-        environments=environment or (),
-        grades=grade or (),
-        changed_since=changed_since,
+        cases=cases, failure=failure, project=project, environment=environment, grade=grade, changed_since=changed_since
     )
     jobs = select(root(), selection, lambda _spec, _job: None, {}).jobs
     print(made.matrix(jobs, on, per))

@@ -7,17 +7,17 @@ taken up again.
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_casebook.corpus import schedule
-from gpu_casebook.corpus.events import Built, Ended, Event, Gone, Said, Start, Workers
+from gpu_casebook.corpus.events import Event, Machine, Workers
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
-from gpu_casebook.corpus.table import RunTable
+from gpu_casebook.corpus.table import Doing, RunTable
 from gpu_casebook.errors import CasebookError, MachineError
 from gpu_casebook.report.pages import render
 
@@ -47,7 +47,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._waiting = schedule.ranked(self.journal.run.left)
-        self._running: dict[str, Start] = {}
+        self._running: dict[str, Doing] = {}  # by the job's name
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
         self._built_s: dict[str, float] = defaultdict(float)
@@ -69,9 +69,10 @@ class Driver:
 
     def _loop(self) -> None:
         while self._waiting or self._running:
-            self.display.machines = self.workers.machines
+            machines = self.workers.machines
             if not self._failed:
-                self._start()
+                self._start(machines)
+            self.display.show(machines, self._waiting, self._running)
             self._record()
             if self._running:
                 for event in self.workers.events(WAIT_S):
@@ -80,14 +81,11 @@ class Driver:
                 break
             self._pages.now_and_then()
 
-    def _start(self) -> None:
-        machine = schedule.together(self.workers.machines)
-        starts = schedule.choose(self._waiting, list(self._running.values()), machine, self.ready)
-        started = {start.job.name for start in starts}
-        self._waiting = [job for job in self._waiting if job.name not in started]
-        for start in starts:
-            self._running[start.job.name] = start
-            self.display.started(start, self.workers.start(start))
+    def _start(self, machines: Sequence[Machine]) -> None:
+        running = [doing.start for doing in self._running.values()]
+        for start in schedule.choose(self._waiting, running, schedule.together(machines), self.ready):
+            self._running[start.job.name] = Doing(start, self.workers.start(start), self.clock())
+        self._waiting = [job for job in self._waiting if job.name not in self._running]
 
     def _without_hope(self) -> bool:
         """Give up jobs that no machine can run any more, such as those whose GPU was set aside; whether any was."""
@@ -101,32 +99,32 @@ class Driver:
         return bool(hopeless)
 
     def _happened(self, event: Event) -> None:
-        match event:
-            case Said(worker=worker, text=text):
-                self.display.said(worker, text)
-            case Ended(finished=finished) if finished.stops:
-                self._stops(finished)
-            case Ended(finished=finished):
-                del self._running[finished.job.name]
-                if finished.end is End.RAN:
-                    self.ready.add(finished.job.environment_key)
-                self._end(finished)
-            case Built(job=job, after_s=after_s):
+        doing = self._running[event.job]
+        if event.said is not None:
+            doing.lately = event.said
+            return
+        del self._running[event.job]
+        job, after_s, finished = doing.start.job, self.clock() - doing.begun, event.finished
+        if event.lost is not None:
+            self.lost()
+            self._again(job, Lost(worker=event.worker, reason=event.lost, after_s=after_s))
+        elif finished is None:
+            self.ready.add(job.environment_key)
+            self._built_s[job.name] += after_s
+            self._wait_again(job)
+        elif finished.stops:
+            self._stops(job, Lost(worker=event.worker, reason=finished.reason, after_s=after_s))
+        else:
+            if finished.end is End.RAN:
                 self.ready.add(job.environment_key)
-                self._built_s[job.name] += after_s
-                self.display.built(job)
-                self._wait_again(job)
-            case Gone(job=job, lost=lost):
-                self.lost()
-                self._again(job, lost)
+            self._end(finished.model_copy(update={"job": job, "worker": event.worker}))
 
-    def _stops(self, finished: Finished) -> None:
+    def _stops(self, job: Job, lost: Lost) -> None:
         """Its machine can't go on: somebody else may, or it may itself in a moment, when another job's trial ended."""
-        job = finished.job
         self._stopped[job.name] += 1
         if self._stopped[job.name] >= MACHINE_STOPS and len(self.workers.machines) == 1:
-            raise MachineError(finished.reason)
-        self._again(job, Lost(worker=finished.worker, reason=finished.reason, after_s=finished.duration_s))
+            raise MachineError(lost.reason)
+        self._again(job, lost)
 
     def _again(self, job: Job, lost: Lost) -> None:
         all_lost = self._lost[job.name]
@@ -135,7 +133,6 @@ class Driver:
         if len(all_lost) < ATTEMPTS:
             self._wait_again(job)
             return
-        del self._running[job.name]
         self._end(
             Finished(
                 job=job,
@@ -148,7 +145,6 @@ class Driver:
         )
 
     def _wait_again(self, job: Job) -> None:
-        del self._running[job.name]
         self._waiting = schedule.ranked([*self._waiting, job])
 
     def _end(self, finished: Finished) -> None:

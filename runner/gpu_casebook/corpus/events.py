@@ -1,11 +1,15 @@
-"""Between the driver of a run and its workers: processes of this machine (`pool`), or those of a fleet (`fleet`)."""
+"""Between the driver of a run and its workers: processes of this machine (`pool`), or those of a fleet (`fleet`).
+
+A `Start` goes to a worker, and `Event`s come back. Both are documents, since they travel as JSON.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-from gpu_casebook.corpus.model import Finished, Job, Lost
+from gpu_casebook.corpus.model import Finished, Job
 from gpu_casebook.devices.hardware import HostGpu
+from gpu_casebook.document import Document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,50 +22,28 @@ class Machine:
     gpus: Sequence[HostGpu] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
-    """A job that is to run; used for pending and running ones."""
+class Start(Document):
+    """A job that a worker is to run, or has."""
 
     job: Job
     gpus: Sequence[int] = ()
     """As many as it asks for, by index. In a fleet only their number counts."""
     builds: bool = False
-    """Only its environment is to be prepared, without a GPU; then `Built` follows in place of `Ended`."""
+    """Only prepare its environment, without a GPU. The job itself is started again afterwards."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Said:
-    """What a worker does right now, as one line for the table."""
+class Event(Document):
+    """News of a started job: one of `said`, `lost` and `finished`; without any, the environment it built is there."""
 
-    worker: str
-    job: Job
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """A job came to its end, whatever that is. `finished.worker` is set, and `finished.lost` is left to the driver."""
-
-    finished: Finished
-
-
-@dataclass(frozen=True, kw_only=True)
-class Built:
-    """The environment that a job was started to build is there. The job itself is still to be run."""
-
-    job: Job
-    after_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gone:
-    """A worker went away, and its job has to be done again. Its place is taken by another one."""
-
-    job: Job
-    lost: Lost
-
-
-Event = Said | Ended | Built | Gone
+    job: str
+    """Its name."""
+    worker: str = ""
+    said: str | None = None
+    """What the worker does right now, as one line for the table. Every other event is the last one of a start."""
+    lost: str | None = None
+    """Why the worker went away. The job has to be done again; another worker takes the place of this one."""
+    finished: Finished | None = None
+    """How the job ended. `worker` and `lost` in it are left to the driver."""
 
 
 class Workers(Protocol):
@@ -81,8 +63,7 @@ class Workers(Protocol):
     def start(self, start: Start) -> str:
         """Have a job run; return the name of the worker that does it.
 
-        It never waits for a free worker, and raises nothing about the job: an `Ended`, a `Built` or a `Gone` follows
-        each start.
+        It never waits for a free worker, and raises nothing about the job: its events say how that went.
         """
 
     def events(self, within_s: float) -> Sequence[Event]:

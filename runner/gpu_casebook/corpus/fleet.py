@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,9 +25,10 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from gpu_casebook.corpus import fleet_node, worker
-from gpu_casebook.corpus.events import Ended, Event, Gone, Machine, Said, Start
+from gpu_casebook.corpus.events import Event, Machine, Start
 from gpu_casebook.corpus.fleet_node import Attested, Came
-from gpu_casebook.corpus.model import End, Finished, Lost, Settings
+from gpu_casebook.corpus.jobs import os_reason
+from gpu_casebook.corpus.model import End, Finished, Settings
 from gpu_casebook.corpus.pool import SPARE_S, WORK, cores
 from gpu_casebook.corpus.schedule import impossible
 from gpu_casebook.devices.hardware import HostGpu
@@ -72,11 +73,13 @@ _LEFT = "its machine left the fleet"
 
 @dataclass(kw_only=True)
 class _Task:
+    """A job that Ray has."""
+
     number: int
     start: Start
     nodes: Sequence[str]
     """Where Ray may place it."""
-    begun: float
+    begun: float = field(default_factory=time.monotonic)
     machine: str = "ray"
     """Where Ray placed it, once that is known."""
 
@@ -84,26 +87,13 @@ class _Task:
     def worker(self) -> str:
         return f"{self.machine}:{self.number}"
 
-    @property
-    def sender(self) -> str:
-        """Whose lines are its own: a number is the next task's too, and lines come late."""
-        return f"{self.number} {self.begun}"
+    def event(self, **news: Any) -> Event:
+        return Event(job=self.start.job.name, worker=self.worker, **news)
 
-    def lost(self, reason: str) -> Gone:
-        after_s = time.monotonic() - self.begun
-        return Gone(job=self.start.job, lost=Lost(worker=self.worker, reason=reason, after_s=after_s))
-
-    def broke(self, reason: str, *, stops: bool = False) -> Ended:
-        finished = Finished(
-            job=self.start.job,
-            end=End.BROKE,
-            reason=reason,
-            stops=stops,
-            worker=self.worker,
-            started=datetime.now(UTC),
-            duration_s=time.monotonic() - self.begun,
-        )
-        return Ended(finished=finished)
+    def broke(self, reason: str, *, stops: bool = False) -> Event:
+        duration_s, started = time.monotonic() - self.begun, datetime.now(UTC)
+        finished = {"job": self.start.job, "end": End.BROKE, "reason": reason, "stops": stops}
+        return self.event(finished=Finished(**finished, started=started, duration_s=duration_s))
 
 
 class Fleet:
@@ -126,20 +116,19 @@ class Fleet:
         self._open = ExitStack()
         self._nodes: dict[str, Machine] = {}  # by the id that Ray has for the node
         self._refused: dict[str, str] = {}
-        self._asked: dict[Any, Mapping[str, Any]] = {}
         self._looked = float("-inf")
         self._tasks: dict[Any, _Task] = {}
         self._early: list[Event] = []
-        self._lines: Any = None
 
     def __enter__(self) -> Self:
         """Raises UsageError, or EngineError where no cluster answers or none of its machines will do."""
         with ExitStack() as opening:
             self._ray = opening.enter_context(connected(self._address, self._jobs))
-            self._gather()
+            self._look()
+            if not self._nodes:
+                reasons = "; ".join(self._refused.values()) or "it has none"
+                raise EngineError(f"no node of the fleet can run anything: {reasons}")
             self._images = self._ray.put(fleet_node.pack(Path(self._settings.root), ["images"]))
-            head = next(node["NodeID"] for node in self._ray.nodes() if "node:__internal_head__" in node["Resources"])
-            self._mail = self._remote(fleet_node.Mailbox, [head], num_cpus=0, max_restarts=-1)()
             self._open = opening.pop_all()
         return self
 
@@ -165,17 +154,6 @@ class Fleet:
 
     # --- machines
 
-    def _gather(self) -> None:
-        """Wait until every node has answered. Raises EngineError, with each one's reason, where none will do."""
-        deadline = time.monotonic() + ATTEST_S
-        self._look()
-        while self._asked and time.monotonic() < deadline:
-            self._ray.wait(list(self._asked), timeout=LOOK_S)
-            self._take_answers()
-        if not self._nodes:
-            reasons = [*self._refused.values(), *(f"{_host(node)}: no answer" for node in self._asked.values())]
-            raise EngineError(f"no node of the fleet can run anything: {'; '.join(reasons) or 'it has none'}")
-
     @property
     def machines(self) -> Sequence[Machine]:
         if time.monotonic() - self._looked >= LOOK_S:
@@ -185,39 +163,36 @@ class Fleet:
 
     def _look(self) -> None:
         """Learn which nodes came and went, and ask the new ones what they are."""
-        self._looked = time.monotonic()
         alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"] and _cores(node)}
         self._nodes = {id_: machine for id_, machine in self._nodes.items() if id_ in alive}
-        known = {*self._nodes, *self._refused, *(node["NodeID"] for node in self._asked.values())}
-        for id_ in set(alive) - known:
-            self._asked[self._remote(fleet_node.attest, [id_], num_cpus=0, max_retries=0)()] = alive[id_]
-        self._take_answers()
+        new = [id_ for id_ in alive if id_ not in self._nodes and id_ not in self._refused]
+        asked = {id_: self._remote(fleet_node.attest, [id_], num_cpus=0, max_retries=0)() for id_ in new}
+        if asked:
+            self._ray.wait(list(asked.values()), num_returns=len(asked), timeout=ATTEST_S)
+        for id_, answer in asked.items():
+            self._take(alive[id_], answer)
         for ref, task in self._tasks.items():
             if not set(task.nodes) & set(alive):
                 self._ray.cancel(ref, force=True)  # or Ray waits for one of these nodes for ever
-
-    def _take_answers(self) -> None:
-        asked = list(self._asked)
-        for answer in self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ():
-            self._take(self._asked.pop(answer), answer)
+        self._looked = time.monotonic()
 
     def _take(self, node: Mapping[str, Any], answer: Any) -> None:
+        """Use a node, or say why it is not used."""
         try:
-            attested = Attested.model_validate_json(self._ray.get(answer))
-            reason = unfit(attested, own_revision(), self._settings.engine)
+            attested = Attested.model_validate_json(self._ray.get(answer, timeout=LOOK_S))
         except ValidationError:
-            return self._refuse(node, "its runner is another one than this: what it says of itself can't be read")
+            reason: str | None = "its runner is another one than this: what it says of itself can't be read"
         except self._ray.exceptions.RayTaskError as error:
-            return self._refuse(node, f"its runner can't be asked: {one_line(str(error.cause or error), 200)}")
+            reason = f"its runner can't be asked: {one_line(str(error.cause or error), 200)}"
         except self._ray.exceptions.RayError:
-            return None  # it is gone again; if it is not, it is asked again
-        if reason:
-            return self._refuse(node, reason)
-        machine = machine_of(node, attested, [known.name for known in self._nodes.values()])
-        self._nodes[node["NodeID"]] = machine
-        return self._say(f"fleet: {described(machine, attested)}")
-
-    def _refuse(self, node: Mapping[str, Any], reason: str) -> None:
+            reason = "no answer"
+        else:
+            reason = unfit(attested, own_revision(), self._settings.engine)
+            if reason is None:
+                machine = machine_of(node, attested, [known.name for known in self._nodes.values()])
+                self._nodes[node["NodeID"]] = machine
+                self._say(f"fleet: {described(machine, attested)}")
+                return
         self._refused[node["NodeID"]] = f"{_host(node)}: {reason}"
         self._say(f"fleet: not used: {_host(node)}: {reason}")
 
@@ -227,17 +202,17 @@ class Fleet:
         taken = {task.number for task in self._tasks.values()}
         number = next(number for number in range(1, len(taken) + 2) if number not in taken)
         nodes = [id_ for id_, machine in self._nodes.items() if impossible(start.job, [machine]) is None]
-        task = _Task(number=number, start=start, nodes=nodes, begun=time.monotonic())
+        task = _Task(number=number, start=start, nodes=nodes)
         try:
             case = fleet_node.pack(Path(self._settings.root), [f"cases/{start.job.case}"])
         except OSError as error:
-            self._early.append(task.broke(_why(error)))
+            self._early.append(task.broke(os_reason(error)))
             return task.worker
         gpus = SHARE if start.job.shared and start.gpus else len(start.gpus)
-        order = (start.job.model_dump_json(), self._settings.model_dump_json(), self._work)
+        texts = start.job.model_dump_json(), self._settings.model_dump_json(), self._work
         with self._reached():
             submit = self._remote(fleet_node.work, nodes, name=start.job.name, num_cpus=1, num_gpus=gpus, max_retries=0)
-            self._tasks[submit(order, case, self._images, self._mail, task.sender)] = task
+            self._tasks[submit(*texts, case, self._images)] = task
         return task.worker
 
     def events(self, within_s: float) -> Sequence[Event]:
@@ -265,8 +240,7 @@ class Fleet:
             return []
         self._ray.wait(tasks, timeout=within_s)
         ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
-        said = self._said()
-        return [*said, *(self._ended(self._tasks.pop(ref), ref) for ref in ready)]
+        return [self._ended(self._tasks.pop(ref), ref) for ref in ready]
 
     def _ended(self, task: _Task, ref: Any) -> Event:
         errors = self._ray.exceptions
@@ -275,7 +249,7 @@ class Fleet:
         except errors.RayTaskError as error:
             return task.broke(f"the runner failed there: {one_line(str(error.cause), 300)}")
         except (errors.RayError, ConnectionError) as error:
-            return task.lost(_LOST.get(type(error).__name__, _LEFT))
+            return task.event(lost=_LOST.get(type(error).__name__, _LEFT))
         except ValidationError as error:
             return task.broke(f"what came back can't be read: {error.errors()[0]['msg']}")
 
@@ -283,34 +257,17 @@ class Fleet:
         """Put its evidence on this machine's disk. Raises ValidationError."""
         if machine := self._nodes.get(came.node):
             task.machine = machine.name
-        if came.finished is None:
-            return task.lost(came.lost)
-        update = {"job": task.start.job, "worker": task.worker, "evidence": None}
-        if came.evidence is None:
-            return Ended(finished=came.finished.model_copy(update=update))
-        try:
-            found, reports = Evidence.model_validate_json(came.evidence), Path(self._settings.reports)
-            path = evidence_path(reports, found)
-            found.write(path)
-        except OSError as error:
-            return task.broke(_why(error), stops=disk_is_full(error))
-        update["evidence"] = path.relative_to(reports).as_posix()
-        return Ended(finished=came.finished.model_copy(update=update))
-
-    def _said(self) -> list[Event]:
-        """Lines for the table; where they got lost, the next ones come."""
-        self._lines = self._lines or self._mail.drain.remote()
-        if not self._ray.wait([self._lines], timeout=0)[0]:
-            return []
-        lines, self._lines = self._lines, None
-        tasks = {task.sender: task for task in self._tasks.values()}
-        with suppress(self._ray.exceptions.RayError):
-            return [
-                Said(worker=task.worker, job=task.start.job, text=text)
-                for sender, text in self._ray.get(lines).items()
-                if (task := tasks.get(sender))
-            ]
-        return []
+        evidence = None
+        if came.evidence is not None:
+            try:
+                found, reports = Evidence.model_validate_json(came.evidence), Path(self._settings.reports)
+                path = evidence_path(reports, found)
+                found.write(path)
+            except OSError as error:
+                return task.broke(os_reason(error), stops=disk_is_full(error))
+            evidence = path.relative_to(reports).as_posix()
+        finished = came.event.finished and came.event.finished.model_copy(update={"evidence": evidence})
+        return task.event(lost=came.event.lost, finished=finished)
 
 
 def unfit(attested: Attested, own: str, engine: str | None) -> str | None:
@@ -350,10 +307,6 @@ def _cores(node: Mapping[str, Any]) -> int:
 
 def _host(node: Mapping[str, Any]) -> str:
     return str(node.get("NodeManagerHostname") or node["NodeManagerAddress"])
-
-
-def _why(error: OSError) -> str:
-    return f"{error.strerror or error}: {error.filename}" if error.filename else str(error.strerror or error)
 
 
 def checked(address: str) -> str:

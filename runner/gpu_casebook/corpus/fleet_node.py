@@ -8,17 +8,14 @@ import io
 import socket
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
 
 from pydantic import Field
 
-from gpu_casebook.corpus.events import Machine, Start
-from gpu_casebook.corpus.model import Finished, Job, Settings
-from gpu_casebook.corpus.pool import SPARE_S, News, WorkerProcess, end_all
+from gpu_casebook.corpus.events import Event, Machine, Start
+from gpu_casebook.corpus.model import Job, Settings
+from gpu_casebook.corpus.pool import SPARE_S, WorkerProcess, end_all
 from gpu_casebook.corpus.schedule import suitable
 from gpu_casebook.corpus.worker import STOP_S
 from gpu_casebook.devices import hardware
@@ -30,7 +27,7 @@ from gpu_casebook.revision import own_revision
 
 _POLL_S = 0.25
 """Ray cancels a task by marking a signal as pending, which wakes no system call: the task looks this often."""
-_IDLE: list[tuple[WorkerProcess, News]] = []
+_IDLE: list[WorkerProcess] = []
 """The worker that stays for the next task of this process of Ray's, if there is one."""
 
 
@@ -45,13 +42,12 @@ class Attested(Document):
 
 
 class Came(Document):
-    """What came of a task: an end, with its evidence, or the loss of its worker."""
+    """What came of a task: the last event of its job, with the evidence."""
 
     node: str
     """The id that Ray has for it."""
-    finished: Finished | None = None
+    event: Event
     evidence: str | None = None
-    lost: str = ""
 
 
 def _place() -> Path:
@@ -68,55 +64,42 @@ def attest() -> str:
     return attested.model_dump_json()
 
 
-def work(order: Sequence[str], case: bytes, images: bytes, mail: Any, sender: str) -> str:
-    """Run a job, and return `Came` as JSON. Runs on the node.
+def work(job_text: str, settings_text: str, does: str, case: bytes, images: bytes) -> str:
+    """Have a worker do what `does` names as "module:name", and return `Came` as JSON. Runs on the node.
 
-    `order` holds the job, the settings, and what a worker is to run as "module:name"; `case` and `images` are archives;
-    `mail` is a `Mailbox` for lines of text, and `sender` whose they are.
+    `case` and `images` are archives.
     """
     import ray  # noqa: PLC0415 only where there is a fleet
 
-    job, settings = Job.model_validate_json(order[0]), Settings.model_validate_json(order[1])
+    job, settings = Job.model_validate_json(job_text), Settings.model_validate_json(settings_text)
     gpus = given(job, [str(each) for each in ray.get_gpu_ids()], hardware.gpus())
     with scratch(_place()) as place:
         root, reports = place / "checkout", place / "reports"
         for archive in (images, case):
             unpack(archive, root)
         here = settings.model_copy(update={"root": str(root), "reports": str(reports)})
-        came = _run(order[2], Start(job=job, gpus=gpus), here, lambda text: mail.post.remote(sender, text))
-        node = ray.get_runtime_context().get_node_id()
-        if isinstance(came, str):
-            return Came(node=node, lost=came).model_dump_json()
-        evidence = (reports / came.evidence).read_text(encoding="utf-8") if came.evidence else None
-        return Came(node=node, finished=came, evidence=evidence).model_dump_json()
+        event = _run(does, Start(job=job, gpus=gpus), here)
+        written = event.finished and event.finished.evidence
+        evidence = (reports / written).read_text(encoding="utf-8") if written else None
+    return Came(node=ray.get_runtime_context().get_node_id(), event=event, evidence=evidence).model_dump_json()
 
 
-def _run(does: str, start: Start, settings: Settings, tell: Callable[[str], object]) -> Finished | str:
-    """Have a worker run the job; return how that ended, or why the worker is gone."""
-    worker, news = _IDLE.pop() if _IDLE else _spawned(does)
+def _run(does: str, start: Start, settings: Settings) -> Event:
+    """Have a worker run the job; return the last event of it."""
+    worker = _IDLE.pop() if _IDLE else WorkerProcess(does)
     if not worker.lives:
-        worker, news = _spawned(does)
+        worker = WorkerProcess(does)
     try:
         worker.begin(start, settings)
-        while True:
-            with suppress(Empty):
-                _, message = news.get(timeout=_POLL_S)
-                if message is None:
-                    end_all([worker], SPARE_S)
-                    return worker.ending()
-                if message.said is not None:
-                    tell(message.said)
-                elif message.finished:
-                    _IDLE.append((worker, news))
-                    return message.finished
+        event = None
+        while event is None or event.said is not None:
+            event = worker.event() if worker.socket.poll(_POLL_S) else None
     except BaseException:
         end_all([worker], STOP_S + SPARE_S)  # the job cleans up
         raise
-
-
-def _spawned(does: str) -> tuple[WorkerProcess, News]:
-    news: News = SimpleQueue()
-    return WorkerProcess(does, news), news
+    if event.lost is None:
+        _IDLE.append(worker)
+    return event
 
 
 def given(job: Job, assigned: Sequence[str], found: Sequence[HostGpu]) -> Sequence[int]:
@@ -128,21 +111,6 @@ def given(job: Job, assigned: Sequence[str], found: Sequence[HostGpu]) -> Sequen
     indices = [int(each) if each.isdecimal() else by_uuid.get(each, -1) for each in assigned]
     usable = suitable(job, Machine(name="", cores=1, gpus=found)) if found else indices
     return indices if -1 not in indices and set(indices) <= set(usable) else ()
-
-
-class Mailbox:
-    """Lines for the driver's table, on their way. An actor, beside the head of the cluster."""
-
-    def __init__(self) -> None:
-        self._lines: dict[str, str] = {}
-
-    def post(self, sender: str, text: str) -> None:
-        """Keep only the newest of each sender."""
-        self._lines[sender] = text
-
-    def drain(self) -> dict[str, str]:
-        lines, self._lines = self._lines, {}
-        return lines
 
 
 def pack(root: Path, names: Iterable[str]) -> bytes:

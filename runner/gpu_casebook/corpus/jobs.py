@@ -2,15 +2,14 @@
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gpu_casebook.console import Console
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.corpus.events import Start
+from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Evidence, Outcome, evidence_path
@@ -20,25 +19,23 @@ from gpu_casebook.run.pipeline import prepare_case, run_case
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.text import one_line
 
-REASON_LIMIT = 400
-"""Characters of a reason."""
 PATIENCE_S = 60.0
 """How long an engine that went away may take to come back: a daemon that is restarted."""
 _POLL_S = 1.0
 
+_Came = dict[str, Any] | None
+"""Fields of `Finished`; None where an environment was to be prepared, and is."""
 
-def run_job(
-    job: Job, settings: Settings, console: Console, gpus: Sequence[int] = (), *, builds: bool = False
-) -> Finished | None:
-    """Run the job on these GPUs, and write its evidence. Raises nothing but KeyboardInterrupt and SystemExit.
 
-    With `builds` only its environment is prepared: None, unless that is how the job ends. Pages are not written:
+def run_job(start: Start, settings: Settings, console: Console) -> Finished | None:
+    """Run the job, and write its evidence. Raises nothing but KeyboardInterrupt.
+
+    With `start.builds` only its environment is prepared: None, unless that is how the job ends. Pages are not written:
     whoever runs many jobs does that once for all.
     """
     started, begun = datetime.now(UTC), time.monotonic()
     try:
-        do = partial(_build, job, settings, console) if builds else partial(_once, job, settings, console, gpus)
-        came = _patiently(do, job, settings, console)
+        came = _patiently(start, settings, console)
         if came is None:
             return None
     except CasebookError as error:
@@ -46,26 +43,23 @@ def run_job(
         came = _broke(str(error), stops=full or isinstance(error, _EngineGoneError))
     except OSError as error:
         came = _broke(os_reason(error), stops=disk_is_full(error))
-    except Exception as error:  # noqa: BLE001 whatever a case does to the runner is that case's own result
+    except (Exception, SystemExit) as error:  # noqa: BLE001 whatever a case does to the runner is that case's own result
         came = _broke(_runner_reason(error))
-    return Finished(job=job, started=started, duration_s=time.monotonic() - begun, **came)
+    return Finished(job=start.job, started=started, duration_s=time.monotonic() - begun, **came)
 
 
 class _EngineGoneError(EngineError):
     """It does not answer any more, and did not come back."""
 
 
-_Came = dict[str, Any] | None
-
-
-def _patiently(do: Callable[[], _Came], job: Job, settings: Settings, console: Console) -> _Came:
-    """Do it, and once more where the engine went away meanwhile and came back."""
+def _patiently(start: Start, settings: Settings, console: Console) -> _Came:
+    """Try it, and once more where the engine went away meanwhile and came back."""
     try:
-        return do()
+        return _try(start, settings, console)
     except EngineError as error:
-        console.say(f"{job.name}: {one_line(str(error), REASON_LIMIT)}; waiting for the engine")
+        console.say(f"{start.job.name}: {one_line(str(error), REASON_LIMIT)}; waiting for the engine")
         _wait_for_engine(settings, console)
-        return do()
+        return _try(start, settings, console)
 
 
 def _wait_for_engine(settings: Settings, console: Console) -> None:
@@ -80,36 +74,26 @@ def _wait_for_engine(settings: Settings, console: Console) -> None:
         time.sleep(_POLL_S)
 
 
-def _build(job: Job, settings: Settings, console: Console) -> _Came:
-    root = Path(settings.root)
-    case = find(root, job.case, known_images(root))
-    with registry.choose(settings.engine, root, console.say) as engine:
-        skipped = prepare_case(case, replace(settings.options, environment=job.environment), engine, console)
-    return _skipped(skipped) if skipped else None
-
-
-def _once(job: Job, settings: Settings, console: Console, gpus: Sequence[int]) -> _Came:
+def _try(start: Start, settings: Settings, console: Console) -> _Came:
     root, reports = Path(settings.root), Path(settings.reports)
-    case = find(root, job.case, known_images(root))
-    options = replace(settings.options, environment=job.environment, gpus=gpus if job.gpus and gpus else None)
+    case = find(root, start.job.case, known_images(root))
+    options = replace(settings.options, environment=start.job.environment, gpus=start.gpus or None)
     with registry.choose(settings.engine, root, console.say) as engine:
-        result = run_case(case, options, engine, console)
+        result = (prepare_case if start.builds else run_case)(case, options, engine, console)
+    if result is None:
+        return None
     if isinstance(result, Skipped):
-        return _skipped(result)
+        return {"end": End.SKIPPED, "reason": "; ".join(result.reasons)}
     path = evidence_path(reports, result)
     result.write(path)
     return {"end": End.RAN, **facts(result), "evidence": path.relative_to(reports).as_posix()}
-
-
-def _skipped(result: Skipped) -> dict[str, Any]:
-    return {"end": End.SKIPPED, "reason": one_line("; ".join(result.reasons), REASON_LIMIT)}
 
 
 def facts(evidence: Evidence) -> dict[str, Any]:
     """What `Finished` takes from evidence."""
     return {
         "verdict": evidence.verdict,
-        "reason": one_line(evidence.reasons[0], REASON_LIMIT) if evidence.reasons else "",
+        "reason": next(iter(evidence.reasons), ""),
         "rates": evidence.rates,
         "device": evidence.device,
         "drifted": bool(evidence.environment.drift),
@@ -118,7 +102,7 @@ def facts(evidence: Evidence) -> dict[str, Any]:
 
 
 def _broke(reason: str, *, stops: bool = False) -> dict[str, Any]:
-    return {"end": End.BROKE, "reason": one_line(reason, REASON_LIMIT), "stops": stops}
+    return {"end": End.BROKE, "reason": reason, "stops": stops}
 
 
 def os_reason(error: OSError) -> str:
@@ -127,7 +111,7 @@ def os_reason(error: OSError) -> str:
     return f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
 
 
-def _runner_reason(error: Exception) -> str:
+def _runner_reason(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     return f"the runner failed: {type(error).__name__}: {error} ({at})"

@@ -3,14 +3,19 @@
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from gpu_casebook.document import Document
 from gpu_casebook.evidence import Rate, Variant, Verdict
 from gpu_casebook.kinds import Grade
 from gpu_casebook.run.options import CORPUS, Options
+from gpu_casebook.text import one_line
+
+REASON_LIMIT = 400
+"""Characters of a reason."""
 
 
 class JobName(Document):
@@ -86,11 +91,12 @@ class Lost(Document):
 
 
 class JobResult(Document):
-    """What a job came to. `reason` is one line for a person; `evidence` a path within the reports directory."""
+    """What a job came to. `evidence` is a path within the reports directory."""
 
     end: End | None = None  # None: the run has not come to it
     verdict: Verdict | None = None
-    reason: str = ""
+    reason: Annotated[str, AfterValidator(partial(one_line, limit=REASON_LIMIT))] = ""
+    """For a person. However long it was, it is cut to one line."""
     rates: dict[Variant, Rate] = Field(default_factory=dict)
     device: str = ""
     drifted: bool = False

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.corpus.jobs import REASON_LIMIT, facts
+from gpu_casebook.corpus.jobs import facts
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import CasebookError
@@ -20,7 +20,6 @@ from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, evidence_file
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
-from gpu_casebook.text import one_line
 from gpu_casebook.trial import Limits, Recipe
 from gpu_casebook.words import instant, seconds, utc
 
@@ -156,6 +155,6 @@ def _there(reports: Path, job: Job) -> Iterator[tuple[Path, Evidence]]:
 
 def _reused(job: Job, evidence: Evidence, path: str) -> Finished:
     came = facts(evidence)
-    came["reason"] = one_line(f"of {instant(evidence.started)}: {came['reason']}", REASON_LIMIT)
+    came["reason"] = f"of {instant(evidence.started)}: {came['reason']}"
     timed = job.model_copy(update={"expected_s": evidence.durations.total_s})
     return Finished(job=timed, end=End.REUSED, evidence=path, started=datetime.now(UTC), **came)

@@ -64,6 +64,8 @@ class Request:
 class Crew:
     """Who runs the jobs. `engine` is None where each machine of a fleet has its own."""
 
+    settings: Settings
+    """With the engine that was found, so that all jobs have the same one."""
     machines: Sequence[Machine]
     engine: Engine | None
     workers: Callable[[Path], Workers]
@@ -73,9 +75,8 @@ class Crew:
 def start(request: Request, out: TextIO) -> int:
     """Run what is asked for and return the exit status. Raises CasebookError, OSError, KeyboardInterrupt."""
     say = partial(print, file=out, flush=True)
-    request.selection.check()
-    with _crew(request, request.settings, say) as (crew, settings):
-        begun = begin(replace(request, settings=settings), crew.machines, crew.engine)
+    with _crew(request, request.settings, say) as crew:
+        begun = begin(replace(request, settings=crew.settings), crew.machines, crew.engine)
         if begun is None:
             say(f"nothing changed since {request.selection.changed_since} that any case rests on; nothing is run")
             return 0
@@ -93,33 +94,26 @@ def resume(request: Request, id_: str | None, out: TextIO) -> int:
         say(f"run {run.id}: {len(run.finished)} of {len(run.jobs)} finished, {len(run.left)} left")
         if not run.left:
             return _close(record, say)
-        with _crew(request, run.settings, say) as (crew, _):
+        with _crew(request, run.settings, say) as crew:
             if crew.engine:
                 check_disk(crew.engine, _recipes(run))
             return _run(request, record, crew, out)
 
 
 @contextmanager
-def _crew(request: Request, settings: Settings, say: Say) -> Iterator[tuple[Crew, Settings]]:
-    """Who runs the jobs, and the settings with the engine that was found, so that all jobs have the same one."""
+def _crew(request: Request, settings: Settings, say: Say) -> Iterator[Crew]:
     with ExitStack() as stack:
         if request.fleet:
             from gpu_casebook.corpus.fleet import Fleet  # noqa: PLC0415 Ray takes a second to import, and is an extra
 
             fleet = stack.enter_context(Fleet(settings, request.fleet, say, jobs=request.jobs))
-            yield Crew(machines=fleet.machines, engine=None, workers=lambda _: fleet), settings
+            yield Crew(settings=settings, machines=fleet.machines, engine=None, workers=lambda _: fleet)
             return
         engine = stack.enter_context(registry.choose(settings.engine, Path(settings.root), say))
         found = settings.model_copy(update={"engine": engine.name})
         look = partial(local_machine, request.jobs, request.gpus, elsewhere=not engine.local)
-        yield (
-            Crew(
-                machines=[look()],
-                engine=engine,
-                workers=lambda directory: pool.Pool(found, directory / "logs", look),
-            ),
-            found,
-        )
+        workers = partial(pool.Pool, found, machine=look)
+        yield Crew(settings=found, machines=[look()], engine=engine, workers=lambda run: workers(run / "logs"))
 
 
 def local_machine(jobs: int | None, gpus: Sequence[int] | None, *, elsewhere: bool = False) -> Machine:
@@ -127,7 +121,7 @@ def local_machine(jobs: int | None, gpus: Sequence[int] | None, *, elsewhere: bo
 
     `elsewhere`: the engine is on another machine, whose GPUs can't be counted here; those named are taken to be there.
     """
-    found = pool.local_machine(jobs)
+    found = Machine(name=socket.gethostname(), cores=jobs or pool.cores(), gpus=hardware.gpus())
     if elsewhere:
         return replace(found, gpus=[HostGpu(index=index) for index in gpus or ()])
     if gpus is None:
@@ -254,7 +248,7 @@ def _run(request: Request, record: Journal, crew: Crew, out: TextIO) -> int:
     ready = set() if crew.engine else {job.environment_key for job in run.left}
     try:
         with ExitStack() as stack:
-            shown = stack.enter_context(RunTable(out, run.left, len(run.finished)))
+            shown = stack.enter_context(RunTable(out, len(run.jobs), len(run.finished)))
             workers = crew.workers(record.directory)
             if crew.engine:
                 stack.enter_context(workers)

@@ -4,23 +4,20 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.corpus.jobs import REASON_LIMIT
 from gpu_casebook.corpus.model import End, Finished, Job
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.evidence import Variant
-from gpu_casebook.kinds import Failure, Grade
+from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.case import Case, discover, find, known_images
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import content_key
 from gpu_casebook.revision import git
 from gpu_casebook.run.plan import recipe
-from gpu_casebook.text import one_line
 
 Look = Callable[[Case, Job], Job | Finished]
 """A last look at a job that can run: its end, where it need not be run, or else the job, with what there is to say."""
@@ -37,42 +34,38 @@ _DECIDES_NOTHING = (
 """Parts of the runner that no verdict rests on; of a part that is new, each does until it is named here."""
 
 
+_TRAITS = ("failure", "project", "environment", "grade")
+"""Fields of a job that it can be selected by, and the options for it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Each field that is given narrows the selection down; several values of one field widen it."""
+    """Each option that is given narrows the selection down; several values of one option widen it.
 
-    cases: Sequence[str] = ()
-    """Globs, as in `environments` and `projects`; capitals do not count in projects."""
-    failures: Sequence[str] = ()
-    projects: Sequence[str] = ()
-    environments: Sequence[str] = ()
-    grades: Sequence[str] = ()
+    They may be globs. Capitals count in cases only.
+    """
+
+    cases: Sequence[str] | None = None
+    failure: Sequence[str] | None = None
+    project: Sequence[str] | None = None
+    environment: Sequence[str] | None = None
+    grade: Sequence[str] | None = None
     changed_since: str | None = None
     """A revision of git."""
 
     def __str__(self) -> str:
         """As on the command line; "all" where nothing narrows it down."""
-        options = {"failure": self.failures, "project": self.projects, "environment": self.environments}
-        options |= {"grade": self.grades, "changed-since": [self.changed_since] if self.changed_since else []}
-        words = [
-            *self.cases,
-            *(word for name, values in options.items() for value in values for word in (f"--{name}", value)),
-        ]
+        words = list(self.cases or ())
+        for name in _TRAITS:
+            words += [word for value in getattr(self, name) or () for word in (f"--{name}", value)]
+        words += ["--changed-since", self.changed_since] if self.changed_since else []
         return shlex.join(words) or "all"
 
-    def check(self) -> None:
-        """Raises UsageError for a kind of failure or a grade that there is not."""
-        _known("--failure", self.failures, Failure)
-        _known("--grade", self.grades, Grade)
-
-    def takes(self, case: Case, environment: str) -> bool:
-        """Whether it takes this environment of a case that it takes by name."""
-        manifest, spec = case.manifest, case.environment(environment)
-        return (
-            _matches(manifest.failure.value, self.failures)
-            and _matches(manifest.upstream.project.lower(), [each.lower() for each in self.projects])
-            and _matches(environment, self.environments)
-            and _matches(spec.grade.value, self.grades)
+    def takes(self, job: Job) -> bool:
+        """Return whether it takes this job of a case that it takes by name."""
+        return all(
+            _matches(getattr(job, name).lower(), [each.lower() for each in getattr(self, name) or ()])
+            for name in _TRAITS
         )
 
 
@@ -98,27 +91,22 @@ def select(
     SKIPPED. That nothing changed is no mistake: then there are no jobs. Raises UsageError where nothing else is
     selected, or by something there is not.
     """
-    selection.check()
     ids = _named(root, selection)
-    images, chosen, having = known_images(root), Chosen([], []), _Having()
+    images, looked_at, found = known_images(root), list[Job](), list[Job | Finished]()
     for id_ in ids:
         try:
             case = find(root, id_, images)
         except Exception as error:  # noqa: BLE001 a manifest that breaks the reader is that case's own result
-            _end(
-                chosen,
-                Job(case=id_, environment="", failure="", project="", grade=Grade.HARDWARE),
-                End.BROKE,
-                _why(error),
-            )
+            broken = Job(case=id_, environment="", failure="", project="", grade=Grade.HARDWARE)
+            found.append(_ended(broken, End.BROKE, _why(error)))
             continue
-        having.note(case)
-        for environment in case.manifest.environments:
-            if selection.takes(case, environment):
-                _take(chosen, case, _job(case, environment, expected_s), unable, look)
-    if not chosen.jobs and selection.changed_since is None:
-        raise UsageError(f"nothing is selected by {selection}; {having}")
-    return chosen
+        jobs = [_job(case, environment, expected_s) for environment in case.manifest.environments]
+        looked_at += jobs
+        found += [_decided(case, job, unable, look) for job in jobs if selection.takes(job)]
+    if not found and selection.changed_since is None:
+        raise UsageError(f"nothing is selected by {selection}; {_having(len(ids), looked_at)}")
+    ended = [each for each in found if isinstance(each, Finished)]
+    return Chosen([each.job if isinstance(each, Finished) else each for each in found], ended)
 
 
 def changed(root: Path, revision: str) -> set[str]:
@@ -137,19 +125,14 @@ def changed(root: Path, revision: str) -> set[str]:
     return (own & every) | set(_on_images(root, every - own, images))
 
 
-def _take(chosen: Chosen, case: Case, job: Job, unable: Unable, look: Look) -> None:
+def _decided(case: Case, job: Job, unable: Unable, look: Look) -> Job | Finished:
+    """Return the job as it is to be run, or its end where it need not begin."""
     if reason := unable(case.environment(job.environment), job):
-        _end(chosen, job, End.SKIPPED, reason)
-        return
+        return _ended(job, End.SKIPPED, reason)
     try:
-        key = environment_key(case, job.environment)
-        found = look(case, job.model_copy(update={"environment_key": key}))
+        return look(case, job.model_copy(update={"environment_key": environment_key(case, job.environment)}))
     except (CasebookError, OSError, UnicodeDecodeError) as error:
-        _end(chosen, job, End.BROKE, _why(error))
-        return
-    if isinstance(found, Finished):
-        chosen.ended.append(found)
-    chosen.jobs.append(found.job if isinstance(found, Finished) else found)
+        return _ended(job, End.BROKE, _why(error))
 
 
 def _job(case: Case, environment: str, expected_s: Mapping[str, float]) -> Job:
@@ -173,9 +156,8 @@ def environment_key(case: Case, environment: str) -> str:
     return "+".join(content_key(each.lock, each.python, each.image)[:20] for each in recipes)
 
 
-def _end(chosen: Chosen, job: Job, end: End, reason: str) -> None:
-    chosen.jobs.append(job)
-    chosen.ended.append(Finished(job=job, end=end, reason=one_line(reason, REASON_LIMIT), started=datetime.now(UTC)))
+def _ended(job: Job, end: End, reason: str) -> Finished:
+    return Finished(job=job, end=end, reason=reason, started=datetime.now(UTC))
 
 
 def _why(error: Exception) -> str:
@@ -185,30 +167,16 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, CasebookError) else f"it can't be read: {type(error).__name__}: {error}"
 
 
-class _Having:
-    """What the cases that were looked at have, for whoever selected something else."""
-
-    def __init__(self) -> None:
-        self._cases = 0
-        self._have: dict[str, set[str]] = {"failure": set(), "project": set(), "environment": set(), "grade": set()}
-
-    def note(self, case: Case) -> None:
-        self._cases += 1
-        self._have["failure"].add(case.manifest.failure.value)
-        self._have["project"].add(case.manifest.upstream.project)
-        self._have["environment"].update(case.manifest.environments)
-        self._have["grade"].update(spec.grade.value for spec in case.manifest.environments.values())
-
-    def __str__(self) -> str:
-        told = "; ".join(f"{name}: {_listed(sorted(values))}" for name, values in self._have.items())
-        return (
-            f"the {self._cases} cases looked at have {told}" if self._cases != 1 else f"the case looked at has {told}"
-        )
+def _having(cases: int, jobs: Iterable[Job]) -> str:
+    """Return what there is to select by, for whoever selected something else."""
+    has = "the case looked at has" if cases == 1 else f"the {cases} cases looked at have"
+    values = {name: sorted({getattr(job, name) for job in jobs}) for name in _TRAITS}
+    return f"{has} {'; '.join(f'{name}: {_listed(each)}' for name, each in values.items())}"
 
 
 def _named(root: Path, selection: Selection) -> list[str]:
     every = discover(root)
-    for pattern in selection.cases:
+    for pattern in selection.cases or ():
         if not any(fnmatchcase(id_, pattern) for id_ in every):
             raise UsageError(f"no case is called {pattern!r} (there are: {_listed(every)})")
     ids = [id_ for id_ in every if _matches(id_, selection.cases)]
@@ -217,14 +185,8 @@ def _named(root: Path, selection: Selection) -> list[str]:
     return sorted(changed(root, selection.changed_since) & set(ids))
 
 
-def _matches(value: str, patterns: Sequence[str]) -> bool:
+def _matches(value: str, patterns: Sequence[str] | None) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns)
-
-
-def _known(option: str, values: Iterable[str], kinds: type[StrEnum]) -> None:
-    for value in values:
-        if value not in set(kinds):
-            raise UsageError(f"{option} {value}: there is no such (there are: {', '.join(kinds)})")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self, TextIO
@@ -26,31 +26,29 @@ _REMEMBERED = 100
 
 @dataclass
 class Doing:
-    """What one worker does."""
+    """A job that a worker has."""
 
     start: Start
-    begun: float  # of the table's clock
-    lately: str = ""  # what it said last
+    worker: str
+    begun: float  # of the driver's clock
+    lately: str = ""  # what the worker said last
 
 
 class RunTable:
     """Progress and time left, what each worker does and for how long, and the last results.
 
-    Use as a context manager. For each job call `started` and then `ended`, `built` or `lost`, all from the thread
-    that drives the run. In a log there is a line for each job that ends or loses its worker; on a terminal such a line
-    stays above the table where the job is not confirmed.
+    Use as a context manager. Call `show` whenever something changed, `ended` for each job, and `lost` for each worker
+    that went away. In a log there is a line for both; on a terminal such a line stays above the table where the job is
+    not confirmed.
     """
 
-    def __init__(
-        self, file: TextIO, jobs: Sequence[Job], done: int = 0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`jobs` are still to be run; `done` others had ended before, such as those that are reused."""
-        self.total = len(jobs) + done
-        self.done = done
-        self.workers: dict[str, Doing] = {}
-        self.machines: Sequence[Machine] = ()  # to run jobs on, from which the time left follows
+    def __init__(self, file: TextIO, total: int, done: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        """`done` jobs of the `total` had ended before, such as those that are reused."""
+        self.total, self.done = total, done
+        self._machines: Sequence[Machine] = ()
+        self._waiting: Sequence[Job] = ()
+        self._running: Mapping[str, Doing] = {}
         self._ends: Counter[str] = Counter()
-        self._waiting = {job.name: job for job in jobs}
         self._took: deque[float] = deque(maxlen=_REMEMBERED)
         self._last: deque[str] = deque(maxlen=LAST)
         self._clock = clock
@@ -78,19 +76,11 @@ class RunTable:
         if self._live:
             self._live.stop()
 
-    def started(self, start: Start, worker: str) -> None:
-        self._waiting.pop(start.job.name, None)
-        # A new dict: the table may be drawn meanwhile, by a thread of rich.
-        self.workers = self.workers | {worker: Doing(start, self._clock())}
-
-    def said(self, worker: str, text: str) -> None:
-        """What a worker does now. Only the table shows it: each worker has a log of its own."""
-        if worker in self.workers:
-            self.workers[worker].lately = one_line(text, _REASON)
+    def show(self, machines: Sequence[Machine], waiting: Sequence[Job], running: Mapping[str, Doing]) -> None:
+        """Show these from now on. `running` may change afterwards."""
+        self._machines, self._waiting, self._running = machines, waiting, running
 
     def ended(self, finished: Finished) -> None:
-        self._left(finished.job)
-        self._waiting.pop(finished.job.name, None)
         self.done += 1
         self._ends[outcome(finished)] += 1
         if finished.end is End.RAN:
@@ -101,19 +91,10 @@ class RunTable:
         else:
             self._console.say(text)
 
-    def built(self, job: Job) -> None:
-        """The job's environment is there; it will be started again."""
-        self._left(job)
-        self._waiting[job.name] = job
-
     def lost(self, job: Job, lost: Lost) -> None:
         """The job's worker is gone; it will be started again, or `ended` says that it is given up."""
-        self.built(job)
         text = f"lost {job.name}: worker {lost.worker} after {lost.after_s:.1f} s: {lost.reason}"
         self._console.say(one_line(text, _REASON))
-
-    def _left(self, job: Job) -> None:
-        self.workers = {name: doing for name, doing in self.workers.items() if doing.start.job.name != job.name}
 
     @property
     def elapsed_s(self) -> float:
@@ -122,9 +103,11 @@ class RunTable:
     @property
     def left_s(self) -> float | None:
         """How long it will go on; None if unknown."""
-        doings = list(self.workers.values())
-        running = [(doing.start.job, 0.0 if doing.start.builds else self._clock() - doing.begun) for doing in doings]
-        return left_s(list(self._waiting.values()), running, self.machines, list(self._took))
+        running = [
+            (doing.start.job, 0.0 if doing.start.builds else self._clock() - doing.begun)
+            for doing in list(self._running.values())  # which the driver may change meanwhile
+        ]
+        return left_s(self._waiting, running, self._machines, list(self._took))
 
     def drawn(self) -> "RenderableType":
         """The table as it stands. Called by rich's own thread too."""
@@ -140,10 +123,11 @@ class RunTable:
         progress.add_row(Text("corpus"), bar, Text(times))
         for more in ({}, {"overflow": "ellipsis"}, {"justify": "right"}, {"overflow": "ellipsis", "ratio": 1}):
             workers.add_column(no_wrap=True, **more)
-        for name, doing in sorted(self.workers.items(), key=lambda item: (len(item[0]), item[0])):
+        for doing in sorted(self._running.values(), key=lambda doing: (len(doing.worker), doing.worker)):
             gpus = ",".join(map(str, doing.start.gpus))
             what = f"{doing.start.job.name} on GPU {gpus}" if gpus else doing.start.job.name
-            workers.add_row(*map(Text, (name, what, seconds(self._clock() - doing.begun), doing.lately)))
+            lately = one_line(doing.lately, _REASON)
+            workers.add_row(*map(Text, (doing.worker, what, seconds(self._clock() - doing.begun), lately)))
         counts = ["  ".join(f"{count} {end}" for end, count in self._ends.most_common())] if self._ends else []
         row = partial(Text, no_wrap=True, overflow="ellipsis")
         return Group(progress, *map(row, counts), workers, *map(row, list(self._last)))

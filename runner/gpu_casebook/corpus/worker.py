@@ -1,8 +1,8 @@
-"""A worker process: runs the jobs that come on its standard input, one after the other, until that is closed.
+"""A worker process: runs jobs one after the other, until the driver hangs up or dies.
 
-`python -m gpu_casebook.corpus.worker MODULE:NAME`. Orders and messages are lines of JSON, on what it was given as
-standard input and output; whatever else is printed goes to standard error. When the driver closes the pipe, or dies,
-the job is interrupted and cleans up, and the process ends within `STOP_S` whatever the job does.
+`python -m gpu_casebook.corpus.worker MODULE:NAME DESCRIPTOR`, where the descriptor is a socket that it inherits.
+`Settings` and a `Start` come on it for each job, and `Event`s go back, all as JSON. When the socket is closed, the job
+is interrupted and cleans up, and the process ends within `STOP_S` whatever the job does.
 """
 
 import os
@@ -10,96 +10,64 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
+from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import IO, Protocol
 
 from gpu_casebook.console import Console
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.document import Document
+from gpu_casebook.corpus.events import Event, Start
+from gpu_casebook.corpus.model import Finished, Settings
 
 STOP_S = 8.0
 """How long an interrupted job may clean up. Less than nox gives the whole runner."""
 
-
-class Order(Document):
-    """What a worker is to do next."""
-
-    job: Job
-    settings: Settings
-    gpus: Sequence[int] = ()
-    builds: bool = False
+Work = Callable[[Start, Settings, Console], Finished | None]
+"""What a worker does: `gpu_casebook.corpus.jobs.run_job`. None: the environment that was to be built is there."""
 
 
-class Message(Document):
-    """What a worker does now, or how its job ended; neither where it was to build an environment that is there now."""
-
-    said: str | None = None
-    finished: Finished | None = None
-
-
-class Work(Protocol):
-    """What a worker does: `gpu_casebook.corpus.jobs.run_job`. None: what the job was to build is there."""
-
-    def __call__(
-        self, job: Job, settings: Settings, console: Console, gpus: Sequence[int], *, builds: bool
-    ) -> Finished | None: ...
-
-
-def main(work: str) -> None:
+def main(work: str, descriptor: int) -> None:
     """Be a worker, which does what `work` names as "module:name"."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # a shell has background jobs ignore it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # Ray's processes have it blocked
-    orders, messages = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    waiting: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_listen, args=(orders, waiting), daemon=True).start()
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 or a trial that outlives this process keeps the socket open
+    driver, orders = Connection(descriptor), SimpleQueue[bytes]()
+    threading.Thread(target=_listen, args=(driver, orders), daemon=True).start()
     module, _, name = work.partition(":")
-    with suppress(KeyboardInterrupt, BrokenPipeError):
-        _work(waiting, messages, getattr(import_module(module), name))
+    with suppress(KeyboardInterrupt):
+        _work(orders, driver, getattr(import_module(module), name))
     os._exit(0)  # not held up by threads that a library left
 
 
-def _listen(orders: Iterable[bytes], waiting: "SimpleQueue[bytes]") -> None:
+def _listen(driver: Connection, orders: SimpleQueue[bytes]) -> None:
     """Take orders until the driver hangs up; then end this process, with some time to clean up."""
-    for line in orders:
-        waiting.put(line)
-    waiting.put(b"")
+    with suppress(EOFError, OSError):
+        while True:
+            orders.put(driver.recv_bytes())
+    orders.put(b"")
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     time.sleep(STOP_S)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _work(waiting: "SimpleQueue[bytes]", messages: IO[bytes], work: Work) -> None:
-    def send(message: Message) -> None:
-        messages.write(message.model_dump_json(exclude_defaults=True).encode() + b"\n")
-        messages.flush()
+def _work(orders: SimpleQueue[bytes], driver: Connection, work: Work) -> None:
+    def send(event: Event) -> None:
+        # A driver that hung up wants no news, and a job that cleans up after that must not fail for it.
+        with suppress(OSError):
+            driver.send_bytes(event.model_dump_json(exclude_defaults=True).encode())
 
-    console = Console(tell=lambda text: send(Message(said=text)))
-    while line := waiting.get():
-        order = Order.model_validate_json(line)
-        print(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {order.job.name}", flush=True)
-        send(Message(finished=_finished(order, console, work)))
-
-
-def _finished(order: Order, console: Console, work: Work) -> Finished | None:
-    started, begun = datetime.now(UTC), time.monotonic()
-    try:
-        return work(order.job, order.settings, console, order.gpus, builds=order.builds)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 whatever it is: the next job is to run
-        return Finished(
-            job=order.job,
-            end=End.BROKE,
-            reason=f"the runner failed: {type(error).__name__}: {error}",
-            started=started,
-            duration_s=time.monotonic() - begun,
-        )
+    while settings := orders.get():
+        start = Start.model_validate_json(orders.get())
+        job = start.job.name
+        print(f"--- {datetime.now(UTC):%Y-%m-%d %H:%M:%S} {job}", flush=True)
+        console = Console(tell=lambda text, job=job: send(Event(job=job, said=text)))  # type: ignore[misc]
+        finished = work(start, Settings.model_validate_json(settings), console)
+        sys.stdout.flush()
+        send(Event(job=job, finished=finished))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))
