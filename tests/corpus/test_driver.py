@@ -9,16 +9,15 @@ import pytest
 
 from gpu_casebook.corpus import driver as module
 from gpu_casebook.corpus import schedule
-from gpu_casebook.corpus.driver import ATTEMPTS, Driver, Pages
+from gpu_casebook.corpus.driver import ATTEMPTS, Driver
 from gpu_casebook.corpus.events import Event, Machine, Start
 from gpu_casebook.corpus.journal import Journal, read
 from gpu_casebook.corpus.model import End, Finished, Job, Run
 from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import MachineError
-from gpu_casebook.evidence import Verdict, evidence_path
+from gpu_casebook.evidence import Verdict
 from tests.corpus.test_journal import NOW, finished, job
-from tests.report.example import CASE, evidence
 
 GPU = HostGpu(index=0, compute_capability="9.0", name="NVIDIA H200")
 TWO_CORES = Machine(name="here", cores=2)
@@ -365,40 +364,3 @@ def test_a_full_disk_leaves_what_was_finished(make: Callable[..., Bench], monkey
     assert bench.ends == {"case-0/e": End.RAN}
     bench.drive(FakeWorkers())
     assert len(bench.ends) == 4
-
-
-class TestPages:
-    def test_pages_are_rendered_beside_the_run_every_few_minutes(self, tmp_path: Path) -> None:
-        clock = Clock()
-        pages = Pages(tmp_path, clock)
-        for case in ("rwkv6-backward", "other-case"):
-            run = evidence(case=CASE.model_copy(update={"id": case}))
-            run.write(evidence_path(tmp_path, run))
-        pages.of("rwkv6-backward")
-        pages.now_and_then()
-        pages.wait()
-        assert not list(tmp_path.glob("*.md"))
-        clock.now = module.PAGES_EVERY_S
-        pages.now_and_then()
-        pages.wait()
-        assert sorted(page.name for page in tmp_path.glob("*.md")) == ["README.md", "rwkv6-backward.md"]
-        assert "other-case" in (tmp_path / "README.md").read_text()
-
-    def test_where_nothing_new_is_there_nothing_is_rendered(self, tmp_path: Path) -> None:
-        clock = Clock()
-        pages = Pages(tmp_path, clock)
-        clock.now = 10 * module.PAGES_EVERY_S
-        pages.now_and_then()
-        pages.wait()
-        assert not list(tmp_path.iterdir())
-
-    def test_evidence_that_can_not_be_read_does_not_end_the_run(self, tmp_path: Path) -> None:
-        clock = Clock()
-        pages = Pages(tmp_path, clock)
-        (tmp_path / "evidence" / "x").mkdir(parents=True)
-        (tmp_path / "evidence" / "x" / "y.json").write_text("{")
-        pages.of("x")
-        clock.now = module.PAGES_EVERY_S
-        pages.now_and_then()
-        pages.wait()
-        assert not list(tmp_path.glob("*.md"))

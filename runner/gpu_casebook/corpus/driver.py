@@ -1,31 +1,26 @@
-"""The driver of a run: starts jobs in order, records each end at once, and renders the pages now and then.
+"""The driver of a run: starts jobs in order, and records each end at once.
 
 Whatever ends it early (Ctrl-C, SIGTERM, kill -9, a full disk), the record holds what was finished, and the run can be
 taken up again.
 """
 
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from gpu_casebook.corpus import schedule
 from gpu_casebook.corpus.events import Event, Machine, Workers
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.table import Doing, RunTable
-from gpu_casebook.errors import CasebookError, MachineError
-from gpu_casebook.report.pages import render
+from gpu_casebook.errors import MachineError
 
 ATTEMPTS = 3
 """How many workers one job may lose: it may be what kills them."""
 WAIT_S = 1.0
 """How long to wait for news before looking at the machines again."""
-PAGES_EVERY_S = 180.0
 MACHINE_STOPS = 2
 """How often one job may find that a machine can't go on, where there is no other one."""
 
@@ -53,7 +48,6 @@ class Driver:
         self._built_s: dict[str, float] = defaultdict(float)
         self._ended: list[Finished] = []
         self._failed = False
-        self._pages = Pages(Path(self.journal.run.settings.reports), self.clock)
 
     def drive(self) -> None:
         """Run all that is left. The workers have been entered, and are left by the caller.
@@ -64,7 +58,6 @@ class Driver:
             self._loop()
         finally:
             self._record()
-        self._pages.wait()
         self.journal.update(workers=sorted({each.worker for each in self.journal.run.finished if each.worker}))
 
     def _loop(self) -> None:
@@ -79,7 +72,6 @@ class Driver:
                     self._happened(event)
             elif self._failed or not self._without_hope():
                 break
-            self._pages.now_and_then()
 
     def _start(self, machines: Sequence[Machine]) -> None:
         running = [doing.start for doing in self._running.values()]
@@ -160,34 +152,3 @@ class Driver:
             self.journal.append(ended)
         for each in ended:
             self.display.ended(each)
-            if each.end is End.RAN:
-                self._pages.of(each.job.case)
-
-
-class Pages:
-    """Pages of the cases that ran, rendered beside the run: a person may look at them before it ends."""
-
-    def __init__(self, reports: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._reports, self._clock = reports, clock
-        self._cases: set[str] = set()
-        self._last = clock()
-        self._thread: threading.Thread | None = None
-
-    def of(self, case: str) -> None:
-        self._cases.add(case)
-
-    def now_and_then(self) -> None:
-        busy = self._thread is not None and self._thread.is_alive()
-        if self._cases and not busy and self._clock() - self._last >= PAGES_EVERY_S:
-            self._last = self._clock()
-            cases, self._cases = self._cases, set()
-            self._thread = threading.Thread(target=self._render, args=[cases], daemon=True)
-            self._thread.start()
-
-    def _render(self, cases: Iterable[str]) -> None:
-        with suppress(CasebookError, OSError):  # whoever renders them at the end will say it
-            render(self._reports, set(cases))
-
-    def wait(self) -> None:
-        if self._thread:
-            self._thread.join()

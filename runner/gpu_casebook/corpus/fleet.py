@@ -51,7 +51,6 @@ STOP_S = worker.STOP_S + SPARE_S + 1.0
 """How long interrupted jobs may clean up."""
 SHARE = 0.125
 """Of a GPU, for a job that shares it: the driver says how many do."""
-_SLICE_S = 0.25
 _TRIES = 3
 _STORE_BYTES = 100 * 10**6
 """What is handed around are cases and their evidence: kilobytes. Ray would take a third of the memory."""
@@ -128,7 +127,7 @@ class Fleet:
             if not self._nodes:
                 reasons = "; ".join(self._refused.values()) or "it has none"
                 raise EngineError(f"no node of the fleet can run anything: {reasons}")
-            self._images = self._ray.put(fleet_node.pack(Path(self._settings.root), ["images"]))
+            self._images = self._ray.put(fleet_node.pack(Path(self._settings.root), "images"))
             self._open = opening.pop_all()
         return self
 
@@ -204,7 +203,7 @@ class Fleet:
         nodes = [id_ for id_, machine in self._nodes.items() if impossible(start.job, [machine]) is None]
         task = _Task(number=number, start=start, nodes=nodes)
         try:
-            case = fleet_node.pack(Path(self._settings.root), [f"cases/{start.job.case}"])
+            case = fleet_node.pack(Path(self._settings.root), f"cases/{start.job.case}")
         except OSError as error:
             self._early.append(task.broke(os_reason(error)))
             return task.worker
@@ -216,14 +215,12 @@ class Fleet:
         return task.worker
 
     def events(self, within_s: float) -> Sequence[Event]:
-        deadline = time.monotonic() + within_s
         events, self._early = self._early, []
-        while True:
-            left = 0.0 if events else max(0.0, deadline - time.monotonic())
+        if self._tasks:
             with self._reached():
-                events += self._news(min(left, _SLICE_S))
-            if events or not left:
-                return events
+                ended, _ = self._ray.wait(list(self._tasks), timeout=0 if events else within_s)
+                events += [self._ended(self._tasks.pop(task), task) for task in ended]
+        return events
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -233,14 +230,6 @@ class Fleet:
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             why = one_line(str(error), 200)
             raise EngineError(f"the fleet at {self._address} went away: {why}; go on with --resume") from error
-
-    def _news(self, within_s: float) -> list[Event]:
-        tasks = list(self._tasks)
-        if not tasks:
-            return []
-        self._ray.wait(tasks, timeout=within_s)
-        ready, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
-        return [self._ended(self._tasks.pop(ref), ref) for ref in ready]
 
     def _ended(self, task: _Task, ref: Any) -> Event:
         errors = self._ray.exceptions

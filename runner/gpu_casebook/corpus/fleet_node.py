@@ -4,11 +4,9 @@ Loaded there by name, so that each node runs the runner that it has. What goes o
 revisions of the runner can at least see that they differ.
 """
 
-import io
 import socket
-import tarfile
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -29,6 +27,9 @@ _POLL_S = 0.25
 """Ray cancels a task by marking a signal as pending, which wakes no system call: the task looks this often."""
 _IDLE: list[WorkerProcess] = []
 """The worker that stays for the next task of this process of Ray's, if there is one."""
+
+Files = Mapping[str, bytes]
+"""Content by path, relative to the checkout: what travels of it."""
 
 
 class Attested(Document):
@@ -64,19 +65,15 @@ def attest() -> str:
     return attested.model_dump_json()
 
 
-def work(job_text: str, settings_text: str, does: str, case: bytes, images: bytes) -> str:
-    """Have a worker do what `does` names as "module:name", and return `Came` as JSON. Runs on the node.
-
-    `case` and `images` are archives.
-    """
+def work(job_text: str, settings_text: str, does: str, case: Files, images: Files) -> str:
+    """Have a worker do what `does` names as "module:name", and return `Came` as JSON. Runs on the node."""
     import ray  # noqa: PLC0415 only where there is a fleet
 
     job, settings = Job.model_validate_json(job_text), Settings.model_validate_json(settings_text)
     gpus = given(job, [str(each) for each in ray.get_gpu_ids()], hardware.gpus())
     with scratch(_place()) as place:
         root, reports = place / "checkout", place / "reports"
-        for archive in (images, case):
-            unpack(archive, root)
+        unpack({**images, **case}, root)
         here = settings.model_copy(update={"root": str(root), "reports": str(reports)})
         event = _run(does, Start(job=job, gpus=gpus), here)
         written = event.finished and event.finished.evidence
@@ -113,27 +110,15 @@ def given(job: Job, assigned: Sequence[str], found: Sequence[HostGpu]) -> Sequen
     return indices if -1 not in indices and set(indices) <= set(usable) else ()
 
 
-def pack(root: Path, names: Iterable[str]) -> bytes:
-    """Return an archive of these files and directories of a checkout, with nothing of this machine in it.
-
-    Links arrive as what they lead to. Raises OSError.
-    """
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1, dereference=True) as archive:
-        for name in names:
-            archive.add(root / name, name, filter=_plain)
-    return packed.getvalue()
+def pack(root: Path, directory: str) -> Files:
+    """Return the files of a directory of the checkout at `root`. Raises OSError."""
+    paths = [path for path in (root / directory).rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
-def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if "__pycache__" in entry.name.split("/") or not (entry.isdir() or entry.isreg()):
-        return None
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    return entry
-
-
-def unpack(packed: bytes, root: Path) -> None:
-    """Lay out what `pack` packed. Raises OSError, or tarfile.TarError for what is no such thing."""
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-        archive.extractall(root, filter="data")
+def unpack(files: Files, root: Path) -> None:
+    """Write what `pack` returned. Raises OSError."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -54,29 +54,28 @@ def _read_journal(path: Path, run: Run) -> Iterator[Finished]:
     left = {job.name for job in run.jobs}
     with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
-            finished = _parsed(line)
-            if finished and finished.job.name in left:
-                left.remove(finished.job.name)
-                yield finished
-
-
-def _parsed(line: bytes) -> Finished | None:
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        return Finished.model_validate_json(line)
-    except ValidationError:
-        return None
+            with suppress(ValidationError):
+                finished = Finished.model_validate_json(line)
+                if line.endswith(b"\n") and finished.job.name in left:
+                    left.remove(finished.job.name)
+                    yield finished
 
 
 class Journal:
     """The record of a run that this process holds against every other. Use as a context manager."""
 
-    def __init__(self, directory: Path, run: Run, lock: FileLock) -> None:
+    def __init__(self, directory: Path, run: Run | None) -> None:
+        """`run` is written down; without it, the record is there."""
         self.directory = directory
-        self.run = run
-        self._lock = lock
-        self._file = os.open(directory / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = _held(directory)
+        try:
+            if run:
+                _write_record(directory, run)
+            self.run = run or read(directory)
+            self._file = os.open(directory / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except BaseException:
+            self._lock.release()
+            raise
         # The next line goes behind the last whole one and over what is torn, so that no line is glued to it.
         size = os.fstat(self._file).st_size
         tail = os.pread(self._file, min(size, 2**20), max(0, size - 2**20))
@@ -85,14 +84,7 @@ class Journal:
     @classmethod
     def create(cls, reports: Path, run: Run) -> Self:
         """Begin the record of a run. `run.id` is one that `new_id` gave. Raises OSError."""
-        directory = runs_directory(reports) / run.id
-        lock = _held(directory)
-        try:
-            _write_record(directory, run)
-            return cls(directory, run, lock)
-        except BaseException:
-            lock.release()
-            raise
+        return cls(runs_directory(reports) / run.id, run)
 
     @classmethod
     def resume(cls, reports: Path, id_: str | None) -> Self:
@@ -100,13 +92,7 @@ class Journal:
 
         Raises UsageError where there is no such run, or where a living process has it.
         """
-        directory = find(reports, id_)
-        lock = _held(directory)
-        try:
-            return cls(directory, read(directory), lock)
-        except BaseException:
-            lock.release()
-            raise
+        return cls(find(reports, id_), None)
 
     def __enter__(self) -> Self:
         return self
@@ -162,19 +148,15 @@ def _held(directory: Path) -> FileLock:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        who = _text(directory / HOLDER) or "another process"
+        who = "another process"
+        with suppress(OSError):
+            who = (directory / HOLDER).read_text(encoding="utf-8").strip() or who
         raise UsageError(
             f"run {directory.name} is still going on: {who} has it; wait for it, or end it first"
         ) from None
     with suppress(OSError):
         (directory / HOLDER).write_text(f"process {os.getpid()}", encoding="utf-8")
     return lock
-
-
-def _text(path: Path) -> str:
-    with suppress(OSError):
-        return path.read_text(encoding="utf-8").strip()
-    return ""
 
 
 def _write_record(directory: Path, run: Run) -> None:

@@ -8,7 +8,7 @@ pull request's. Whether the compute capability is enough is looked at there: wha
 import json
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpu_casebook.errors import UsageError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST = 256
 """Jobs that GitHub makes of one matrix."""
+
+Entry = dict[str, str | int]
 
 
 class On(StrEnum):
@@ -34,36 +36,16 @@ class Per(StrEnum):
     MACHINE = "machine"
 
 
-class Group(NamedTuple):
-    """Cases that one entry runs, all in environments of one name: `corpus CASE... --environment NAME` is just these."""
-
-    gpus: int
-    environment: str
-    cases: Sequence[str]
-
-    @property
-    def entry(self) -> dict[str, str | int | list[str]]:
-        """`cases` and `environment` for the command line; `environment` may be empty."""
-        first, more = self.cases[0], len(self.cases) - 1
-        name = f"{first}/{self.environment}".rstrip("/")
-        return {
-            "name": f"{name} and {more} more" if more else name,
-            "cases": " ".join(self.cases),
-            "environment": self.environment,
-            "gpus": self.gpus,
-        }
-
-
 def matrix(jobs: "Iterable[Job]", on: On = On.ALL, per: Per = Per.CASE, most: int = MOST) -> str:
     """JSON on one line, such as {"include": [...]}; its list is empty where there is nothing to do.
 
     Where there would be more than `most` entries, one has several cases. Raises UsageError where that does not do.
     """
     wanted = [job for job in jobs if on is On.ALL or bool(job.gpus) is (on is On.GPU)]
-    return json.dumps({"include": [group.entry for group in _groups(wanted, per, most)]})
+    return json.dumps({"include": _entries(wanted, per, most)})
 
 
-def _groups(jobs: "Sequence[Job]", per: Per, most: int) -> list[Group]:
+def _entries(jobs: "Sequence[Job]", per: Per, most: int) -> list[Entry]:
     alike: dict[tuple[int, str], list[str]] = {}
     for job in sorted(jobs, key=lambda job: (job.gpus, job.environment, job.case)):
         alike.setdefault((job.gpus, job.environment), []).append(job.case)
@@ -71,10 +53,21 @@ def _groups(jobs: "Sequence[Job]", per: Per, most: int) -> list[Group]:
         raise UsageError(f"{len(alike)} kinds of environment are too many for a matrix of {most}; select fewer")
     size = _size([len(cases) for cases in alike.values()], most) if per is Per.CASE else len(jobs) or 1
     return [
-        Group(gpus, environment, cases[start : start + size])
+        _entry(gpus, environment, cases[start : start + size])
         for (gpus, environment), cases in alike.items()
         for start in range(0, len(cases), size)
     ]
+
+
+def _entry(gpus: int, environment: str, cases: Sequence[str]) -> Entry:
+    """What `corpus CASE... --environment NAME` runs on one machine. The environment may have no name."""
+    name, more = f"{cases[0]}/{environment}".rstrip("/"), len(cases) - 1
+    return {
+        "name": f"{name} and {more} more" if more else name,
+        "cases": " ".join(cases),
+        "environment": environment,
+        "gpus": gpus,
+    }
 
 
 def _size(counts: Sequence[int], most: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import End, Finished, Job, Run
+from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.errors import UsageError
 from gpu_casebook.words import utc
 
@@ -21,9 +21,8 @@ def merged(runs: Sequence[Run], id_: str, selection: str) -> Run:
     first = min(runs, key=lambda run: utc(run.started))
     ends = [run.ended for run in runs]
     jobs = {job.name: job for run in runs for job in run.jobs}
-    finished: dict[str, Finished] = {}
-    for each in sorted((_placed(run, each) for run in runs for each in run.finished), key=_worth):
-        finished[each.job.name] = each
+    ends_of = [each.model_copy(update={"worker": _worker(run, each.worker)}) for run in runs for each in run.finished]
+    finished = {each.job.name: each for each in sorted(ends_of, key=_worth)}
     return first.model_copy(
         update={
             "id": id_,
@@ -32,7 +31,7 @@ def merged(runs: Sequence[Run], id_: str, selection: str) -> Run:
             "command": "",
             "selection": selection,
             "workers": sorted({_worker(run, worker) for run in runs for worker in run.workers}),
-            "jobs": _by_name(jobs.values()),
+            "jobs": [jobs[name] for name in sorted(jobs)],
             "finished": [finished[name] for name in sorted(finished)],
             "disk_before_bytes": None,
             "disk_after_bytes": None,
@@ -63,14 +62,6 @@ def _worth(finished: Finished) -> tuple[bool, float]:
     return finished.end in {End.RAN, End.REUSED}, utc(finished.started).timestamp()
 
 
-def _placed(run: Run, finished: Finished) -> Finished:
-    return finished.model_copy(update={"worker": _worker(run, finished.worker)})
-
-
 def _worker(run: Run, worker: str) -> str:
     """Machines name their workers alike."""
     return f"{run.host} {worker}" if run.host and worker else worker
-
-
-def _by_name(jobs: Iterable[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: job.name)

@@ -25,7 +25,7 @@ from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, UsageError
 from gpu_casebook.evidence import Variant
-from gpu_casebook.manifest.case import Case, find, known_images
+from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import wheel_bytes
 from gpu_casebook.packages.uv import disk_is_full
@@ -95,8 +95,6 @@ def resume(request: Request, id_: str | None, out: TextIO) -> int:
         if not run.left:
             return _close(record, say)
         with _crew(request, run.settings, say) as crew:
-            if crew.engine:
-                check_disk(crew.engine, _recipes(run))
             return _run(request, record, crew, out)
 
 
@@ -215,17 +213,6 @@ def _image_of(settings: Settings, engine: Engine | None) -> Callable[[Recipe, st
         return lambda recipe, base: reference(Path(settings.root), recipe, base)
     found = engine.image_id(settings.options.image) if engine else None
     return lambda _recipe, _base: found
-
-
-def _recipes(run: Run) -> set[Recipe]:
-    """Return what the jobs that are left run in. A case that can't be read is passed over: its job will say so."""
-    root, recipes = Path(run.settings.root), set[Recipe]()
-    images = known_images(root)
-    for job in run.left:
-        with suppress(CasebookError, OSError):
-            case = find(root, job.case, images)
-            recipes.update(recipe(case, job.environment, variant, run.settings.options.image) for variant in Variant)
-    return recipes
 
 
 def check_disk(engine: Engine, recipes: Iterable[Recipe]) -> None:

@@ -35,80 +35,46 @@ def choose(waiting: Sequence[Job], running: Sequence[Start], machine: Machine, r
     `waiting` is ranked, `running` in the order in which it was started. `ready` has the keys of the environments that
     are there: for a job with GPUs its environment is built first, without a GPU, which others use meanwhile.
     """
-    free = _Free(machine, running)
-    if free.cores <= 0:
-        return []
-    starts, unready = [], []
+    now = list(running)
+    reserved: set[int] = set()
+    unready = []
     for job in takewhile(lambda job: job.gpus, waiting):  # ranked before all others
+        if len(now) >= machine.cores:
+            break
         if impossible(job, [machine]):
             continue
         if job.environment_key and job.environment_key not in ready:
             unready.append(job)
-        elif free.cores > 0 and (start := free.take(job)):
-            starts.append(start)
-    building = {start.job.environment_key for start in running if start.builds}
+            continue
+        free = [gpu for gpu in _open_to(job, machine, now) if gpu not in reserved]
+        if len(free) >= job.gpus:
+            now.append(Start(job=job, gpus=tuple(free[: job.gpus])))
+        elif not reserved:
+            reserved = _kept_for(job, machine, now, free)
+    building = {start.job.environment_key for start in now if start.builds}
     for job in unready:
-        if free.cores > 0 and job.environment_key not in building:
+        if len(now) < machine.cores and job.environment_key not in building:
             building.add(job.environment_key)
-            starts.append(free.build(job))
-    rest = islice((job for job in waiting if not job.gpus), max(0, free.cores))
-    return starts + [start for job in rest if (start := free.take(job))]
+            now.append(Start(job=job, builds=True))
+    rest = islice((job for job in waiting if not job.gpus), max(0, machine.cores - len(now)))
+    return [*now[len(running) :], *(Start(job=job) for job in rest)]
 
 
-class _Free:
-    """What is free on a machine while a decision is made."""
+def _open_to(job: Job, machine: Machine, running: Sequence[Start]) -> list[int]:
+    """Return the GPUs that this job can have now, those first that fewest share."""
+    users = {gpu: [start.job for start in running if gpu in start.gpus] for gpu in suitable(job, machine)}
+    able = [gpu for gpu, jobs in users.items() if not jobs or (job.shared and all(each.shared for each in jobs))]
+    return sorted(able, key=lambda gpu: len(users[gpu]))
 
-    def __init__(self, machine: Machine, running: Iterable[Start]) -> None:
-        self._machine = machine
-        self._running = list(running)
-        self._reserved: set[int] = set()
-        self._refused: set[tuple[int, bool, str | None]] = set()
 
-    @property
-    def cores(self) -> int:
-        return self._machine.cores - len(self._running)
-
-    def take(self, job: Job) -> Start | None:
-        """Return the start of a job that fits. The first one that does not has GPUs reserved."""
-        needs = (job.gpus, job.shared, job.compute_capability)
-        if needs in self._refused:
-            return None
-        gpus = self._open_to(job)
-        if len(gpus) < job.gpus:
-            self._refused.add(needs)
-            self._reserve(job, gpus)
-            return None
-        return self._started(Start(job=job, gpus=tuple(gpus[: job.gpus])))
-
-    def build(self, job: Job) -> Start:
-        return self._started(Start(job=job, builds=True))
-
-    def _started(self, start: Start) -> Start:
-        self._running.append(start)
-        return start
-
-    def _open_to(self, job: Job) -> list[int]:
-        """Return the GPUs that this job can have now, those first that fewest share."""
-        users = {
-            gpu: [start.job for start in self._running if gpu in start.gpus] for gpu in suitable(job, self._machine)
-        }
-        able = [
-            gpu
-            for gpu, jobs in users.items()
-            if gpu not in self._reserved and (not jobs or (job.shared and all(each.shared for each in jobs)))
-        ]
-        return sorted(able, key=lambda gpu: len(users[gpu]))
-
-    def _reserve(self, job: Job, free: Sequence[int]) -> None:
-        """Keep for this job those GPUs whose jobs have run the longest, and free ones for the rest."""
-        if self._reserved:
-            return
-        coming: list[int] = []
-        for start in self._running:
-            if len(free) + len(coming) >= job.gpus:
-                break
-            coming += [gpu for gpu in start.gpus if gpu in suitable(job, self._machine) and gpu not in [*free, *coming]]
-        self._reserved = {*coming, *free[: max(0, job.gpus - len(coming))]}
+def _kept_for(job: Job, machine: Machine, running: Sequence[Start], free: Sequence[int]) -> set[int]:
+    """Return the GPUs that this job waits for: those whose jobs have run the longest, and free ones for the rest."""
+    usable = suitable(job, machine)
+    coming: list[int] = []
+    for start in running:
+        if len(free) + len(coming) < job.gpus:
+            coming += [gpu for gpu in start.gpus if gpu in usable and gpu not in [*free, *coming]]
+    return {*coming, *free[: max(0, job.gpus - len(coming))]}
 
 
 def together(machines: Sequence[Machine]) -> Machine:
@@ -140,18 +106,14 @@ def impossible(job: Job, machines: Sequence[Machine]) -> str | None:
 
 def suitable(job: Job, machine: Machine) -> list[int]:
     """Return the indices of the machine's GPUs that the job can use."""
-    if not job.gpus:
-        return []
-    return [gpu.index for gpu in machine.gpus if not gpu.aside and _within(gpu.compute_capability, job)]
-
-
-def _within(capability: str, job: Job) -> bool:
-    # A GPU of unknown capability is tried.
-    return not capability or not job.compute_capability or _contains(job.compute_capability, capability)
+    wanted = job.compute_capability or ""
+    return [gpu.index for gpu in machine.gpus if job.gpus and not gpu.aside and _within(gpu.compute_capability, wanted)]
 
 
 @lru_cache
-def _contains(wanted: str, capability: str) -> bool:
+def _within(capability: str, wanted: str) -> bool:
+    if not capability:
+        return True  # a GPU of unknown capability is tried
     try:
         return SpecifierSet(wanted).contains(capability, prereleases=True)
     except InvalidSpecifier:

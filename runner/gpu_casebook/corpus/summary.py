@@ -1,7 +1,7 @@
 """What there is to say at the end of a run, and how its command ends. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.errors import ExitStatus
@@ -31,14 +31,24 @@ def status(run: Run) -> int:
 def lines(run: Run) -> list[str]:
     """How many are confirmed; then what is not, what broke, what was skipped, and why the others ran again."""
     of = {end: [each for each in run.finished if each.end is end] for end in End}
+    judged = _judged(run.finished)
+    failing = [_line(f"{each.verdict}: {each.job.name}", each.reason) for each in _sorted(judged) if not each.confirmed]
+    broke = [_line(f"broke: {each.job.name}", each.reason) for each in _sorted(of[End.BROKE])]
+    more = len(broke) - _BROKE_SHOWN
+    lost = [
+        _line(f"lost {len(each.lost)} worker{'s' * (len(each.lost) > 1)}: {each.job.name}", each.lost[-1].reason)
+        for each in run.finished
+        if each.lost
+    ]
     return [
-        _first(run, of),
-        *_failing([*of[End.RAN], *of[End.REUSED]]),
-        *_broke(of[End.BROKE]),
-        *_lost(run.finished),
+        _first(run, judged, of),
+        *failing,
+        *broke[:_BROKE_SHOWN],
+        *([f"  broke: {more} more, which the run's page lists"] if more > 0 else []),
+        *lost,
         *_by_reason("skipped", [(each.reason, each.job.name) for each in of[End.SKIPPED]]),
         *_by_reason("run", [(each.job.because, each.job.name) for each in of[End.RAN] if each.job.because]),
-        *_reused(of[End.REUSED]),
+        *_by_reason("reused", [("", each.job.name) for each in of[End.REUSED]]),
     ]
 
 
@@ -46,32 +56,16 @@ def _judged(finished: Iterable[Finished]) -> list[Finished]:
     return [each for each in finished if each.end in {End.RAN, End.REUSED}]
 
 
-def _first(run: Run, of: dict[End, list[Finished]]) -> str:
-    judged = _judged(run.finished)
+def _sorted(finished: Iterable[Finished]) -> list[Finished]:
+    return sorted(finished, key=lambda each: each.job.name)
+
+
+def _first(run: Run, judged: Sequence[Finished], of: Mapping[End, Sequence[Finished]]) -> str:
     confirmed = sum(each.confirmed for each in judged)
     counts = {"reused": len(of[End.REUSED]), "skipped": len(of[End.SKIPPED]), "broke": len(of[End.BROKE])}
     counts["not run"] = len(run.left)
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{confirmed} of {len(judged)} confirmed{f' ({told})' if told else ''}"
-
-
-def _failing(judged: Iterable[Finished]) -> list[str]:
-    failing = sorted((each for each in judged if not each.confirmed), key=lambda each: each.job.name)
-    return [_line(f"{each.verdict}: {each.job.name}", each.reason) for each in failing]
-
-
-def _broke(broke: Sequence[Finished]) -> list[str]:
-    lines = [_line(f"broke: {each.job.name}", each.reason) for each in sorted(broke, key=lambda each: each.job.name)]
-    more = len(lines) - _BROKE_SHOWN
-    return lines if more <= 0 else [*lines[:_BROKE_SHOWN], f"  broke: {more} more, which the run's page lists"]
-
-
-def _lost(finished: Iterable[Finished]) -> list[str]:
-    return [
-        _line(f"lost {len(each.lost)} worker{'s' * (len(each.lost) > 1)}: {each.job.name}", each.lost[-1].reason)
-        for each in finished
-        if each.lost
-    ]
+    rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"{confirmed} of {len(judged)} confirmed{f' ({rest})' if rest else ''}"
 
 
 def _by_reason(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -80,11 +74,9 @@ def _by_reason(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
     for reason, name in pairs:
         names[reason].append(name)
     ordered = sorted(names.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [_line(f"{what}: {len(of)}, {reason}", _names(of)) for reason, of in ordered]
-
-
-def _reused(reused: Sequence[Finished]) -> list[str]:
-    return [_line(f"reused: {len(reused)}", _names([each.job.name for each in reused]))] if reused else []
+    return [
+        _line(f"{what}: {len(of)}, {reason}" if reason else f"{what}: {len(of)}", _names(of)) for reason, of in ordered
+    ]
 
 
 def _names(names: Sequence[str]) -> str:
