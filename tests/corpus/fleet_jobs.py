@@ -14,7 +14,7 @@ from gpu_casebook.corpus.model import End, Finished, Settings
 
 
 def run(start: Start, settings: Settings, console: Console) -> Finished | None:
-    """Does one of: real, gpus, until PATH (is there), die, raise, first PATH (waits once), hold PATH."""
+    """Does one of: real, gpus, until PATH (is there), die, first PATH (waits once), hold PATH."""
     job = start.job
     verb, _, more = job.project.partition(" ")
     if verb == "real":
@@ -28,8 +28,6 @@ def run(start: Start, settings: Settings, console: Console) -> Finished | None:
                 time.sleep(0.05)
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        case "raise":
-            raise RuntimeError("as the test wants it")
         case "first":
             with suppress(FileExistsError), Path(more).open("x", encoding="utf-8"):
                 _hold()

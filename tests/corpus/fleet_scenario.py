@@ -89,7 +89,6 @@ class Scenario:
             found["impossible"] = schedule.impossible(wants[1], fleet.machines)
             found["dead"] = outcome(fleet, job("plain", "die")).lost
             found["left after a death"] = len(fleet.machines)
-            found["raised"] = ended(outcome(fleet, job("plain", "raise")))
             found["no case"] = ended(outcome(fleet, job("nowhere", "gpus")))
             found |= self.killed(fleet)
             hold = self.top / "held"

@@ -123,3 +123,8 @@ def test_a_case_arrives_as_it_was(root: Path, tmp_path: Path) -> None:
     assert (arrived / "data.bin").read_bytes() == bytes(range(256))
     assert (arrived / "fixed.py").read_text() == "print(1)\n"
     assert [path.name for path in (tmp_path / "there" / "cases").iterdir()] == ["tiny"]
+
+
+def test_a_case_that_is_gone(root: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        pack(root, "cases/gone")

@@ -219,7 +219,7 @@ def test_ctrl_c_on_the_way_out_kills_what_is_left(tmp_path: Path, monkeypatch: p
     made = Pool(settings(tmp_path), tmp_path / "logs", lambda: BOX, WORK).__enter__()
     start(made, job("a", "stubborn a"))
     pid = int(appears(tmp_path / "a.started"))
-    process = next(iter(made._workers.values()))._process
+    process = next(iter(made._workers.values())).process
     wait = process.wait
 
     def interrupted(timeout: float | None = None) -> int:

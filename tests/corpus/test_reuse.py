@@ -13,7 +13,7 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.corpus import reuse as module
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.corpus.reuse import NONE_YET, Age, Here, reuse, why_not
+from gpu_casebook.corpus.reuse import NONE_YET, Here, reuse, why_not
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import ManifestError
 from gpu_casebook.evidence import Evidence, Gpu, GpuAccess, ImageFacts, Verdict, evidence_path, load
@@ -30,7 +30,8 @@ from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
 DAY = 86400.0
 ROOT = Path(__file__).parents[2]
 JUDGING = Path(__file__).with_name("judging.json")
-HERE = Here(machine="x86_64")
+HERE: Any = {"machine": "x86_64"}
+"""Of `Here`."""
 JOB = Job(case="tiny", environment="interpreter", failure="x", project="o/n", grade=Grade.SIMULATED)
 
 
@@ -65,11 +66,16 @@ class Place:
         load(self.path).model_copy(update=changed).write(self.path)
 
     def asked(
-        self, max_age_s: float = DAY, *, here: Here = HERE, after: timedelta = timedelta(), **settings: Any
+        self, max_age_s: float = DAY, *, here: Any = HERE, after: timedelta = timedelta(), **settings: Any
     ) -> Job | Finished:
         """What is to be done `after` the evidence and a second."""
-        age = Age(load(self.path).started + timedelta(seconds=1) + after, max_age_s)
-        return reuse(self.case, JOB, Settings.model_validate(self.settings.model_dump() | settings), here, age)
+        now = load(self.path).started + timedelta(seconds=1) + after
+        return reuse(
+            self.case,
+            JOB,
+            Settings.model_validate(self.settings.model_dump() | settings),
+            Here(now=now, max_age_s=max_age_s, **here),
+        )
 
     @property
     def case(self) -> Case:
@@ -99,7 +105,7 @@ def test_evidence_that_would_be_the_same_again_is_reused(place: Place) -> None:
 def test_without_evidence_it_is_run(place: Place) -> None:
     started = load(place.path).started
     place.path.unlink()
-    found = reuse(place.case, JOB, place.settings, HERE, Age(started, DAY))
+    found = reuse(place.case, JOB, place.settings, Here(now=started, max_age_s=DAY, **HERE))
     assert isinstance(found, Job)
     assert found.because == NONE_YET
 
@@ -196,7 +202,7 @@ def test_a_date_in_the_future_says_nothing_about_age(place: Place) -> None:
 
 def test_another_processor_runs_it_again(place: Place) -> None:
     assert "x86_64" in ATTESTED
-    assert place.because(here=Here(machine="aarch64")) == "it ran on another kind of processor"
+    assert place.because(here={"machine": "aarch64"}) == "it ran on another kind of processor"
 
 
 def wanted(place: Place, gpus: int = 0) -> module.Wanted:
@@ -226,18 +232,16 @@ def on_gpus(evidence: Evidence, gpus: list[Gpu]) -> Evidence:
 )
 def test_the_hardware_must_be_the_same(place: Place, device: HostGpu | None, same: bool) -> None:  # noqa: FBT001
     evidence = on_gpus(load(place.path), [H200])
-    here = Here(machine="x86_64", devices=[device] if device else [])
-    reason = why_not(evidence, wanted(place, gpus=1), here, Age(evidence.started, DAY))
+    here = Here(now=evidence.started, max_age_s=DAY, machine="x86_64", devices=[device] if device else [])
+    reason = why_not(evidence, wanted(place, gpus=1), here)
     assert reason == (None if same else "it ran on another GPU or driver")
-    assert why_not(evidence, wanted(place), here, Age(evidence.started, DAY)) is None  # it needs none
+    assert why_not(evidence, wanted(place), here) is None  # it needs none
 
 
 def test_as_many_gpus_as_it_needs_now(place: Place) -> None:
     evidence = on_gpus(load(place.path), [H200])
-    here = Here(machine="x86_64", devices=[host("NVIDIA H200", "9.0", "")])
-    assert (
-        why_not(evidence, wanted(place, gpus=2), here, Age(evidence.started, DAY)) == "it ran on another GPU or driver"
-    )
+    here = Here(now=evidence.started, max_age_s=DAY, machine="x86_64", devices=[host("NVIDIA H200", "9.0", "")])
+    assert why_not(evidence, wanted(place, gpus=2), here) == "it ran on another GPU or driver"
 
 
 def test_what_nobody_looked_at_is_not_reused(place: Place) -> None:
@@ -260,7 +264,7 @@ def test_the_image_must_be_the_one_of_today(place: Place, now: str | None) -> No
         asked.append((recipe, base))
         return now
 
-    found = place.asked(here=Here(machine="x86_64", image=image_of))
+    found = place.asked(here=HERE | {"image": image_of})
     if now in {"casebook/cpu:abc", "sha256:1"}:
         assert isinstance(found, Finished)
     else:

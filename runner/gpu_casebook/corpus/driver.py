@@ -8,12 +8,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from gpu_casebook.corpus import schedule
 from gpu_casebook.corpus.events import Event, Machine, Workers
 from gpu_casebook.corpus.journal import Journal
-from gpu_casebook.corpus.model import End, Finished, Job, Lost
+from gpu_casebook.corpus.model import End, Finished, Job, Lost, ended
 from gpu_casebook.corpus.table import Doing, RunTable
 from gpu_casebook.errors import MachineError
 
@@ -87,7 +86,7 @@ class Driver:
         hopeless = [(job, why) for job in self._waiting if (why := schedule.impossible(job, machines))]
         for job, why in hopeless:
             self._waiting.remove(job)
-            self._end(Finished(job=job, end=End.SKIPPED, reason=why, started=datetime.now(UTC)))
+            self._end(ended(job, End.SKIPPED, why))
         return bool(hopeless)
 
     def _happened(self, event: Event) -> None:
@@ -125,16 +124,9 @@ class Driver:
         if len(all_lost) < ATTEMPTS:
             self._wait_again(job)
             return
-        self._end(
-            Finished(
-                job=job,
-                end=End.BROKE,
-                reason=f"{len(all_lost)} workers were lost with it, the last: {lost.worker}: {lost.reason}",
-                worker=lost.worker,
-                started=datetime.now(UTC),
-                duration_s=sum(each.after_s for each in all_lost),
-            )
-        )
+        reason = f"{len(all_lost)} workers were lost with it, the last: {lost.worker}: {lost.reason}"
+        duration_s = sum(each.after_s for each in all_lost)
+        self._end(ended(job, End.BROKE, reason, worker=lost.worker, duration_s=duration_s))
 
     def _wait_again(self, job: Job) -> None:
         self._waiting = schedule.ranked([*self._waiting, job])
@@ -147,8 +139,8 @@ class Driver:
 
     def _record(self) -> None:
         """What ended since the last time. The next jobs have been started: no worker waits for the disk."""
-        ended, self._ended = self._ended, []
-        if ended:
-            self.journal.append(ended)
-        for each in ended:
+        new, self._ended = self._ended, []
+        if new:
+            self.journal.append(new)
+        for each in new:
             self.display.ended(each)

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +27,7 @@ from gpu_casebook.corpus import fleet_node, worker
 from gpu_casebook.corpus.events import Event, Machine, Start
 from gpu_casebook.corpus.fleet_node import Attested, Came
 from gpu_casebook.corpus.jobs import os_reason
-from gpu_casebook.corpus.model import End, Finished, Settings
+from gpu_casebook.corpus.model import End, Settings, ended
 from gpu_casebook.corpus.pool import SPARE_S, WORK, cores
 from gpu_casebook.corpus.schedule import impossible
 from gpu_casebook.devices.hardware import HostGpu
@@ -90,9 +89,8 @@ class _Task:
         return Event(job=self.start.job.name, worker=self.worker, **news)
 
     def broke(self, reason: str, *, stops: bool = False) -> Event:
-        duration_s, started = time.monotonic() - self.begun, datetime.now(UTC)
-        finished = {"job": self.start.job, "end": End.BROKE, "reason": reason, "stops": stops}
-        return self.event(finished=Finished(**finished, started=started, duration_s=duration_s))
+        duration_s = time.monotonic() - self.begun
+        return self.event(finished=ended(self.start.job, End.BROKE, reason, stops=stops, duration_s=duration_s))
 
 
 class Fleet:
@@ -218,8 +216,8 @@ class Fleet:
         events, self._early = self._early, []
         if self._tasks:
             with self._reached():
-                ended, _ = self._ray.wait(list(self._tasks), timeout=0 if events else within_s)
-                events += [self._ended(self._tasks.pop(task), task) for task in ended]
+                done, _ = self._ray.wait(list(self._tasks), timeout=0 if events else within_s)
+                events += [self._ended(self._tasks.pop(task), task) for task in done]
         return events
 
     @contextmanager

@@ -112,6 +112,7 @@ def given(job: Job, assigned: Sequence[str], found: Sequence[HostGpu]) -> Sequen
 
 def pack(root: Path, directory: str) -> Files:
     """Return the files of a directory of the checkout at `root`. Raises OSError."""
+    (root / directory).stat()  # one that is not there is no empty one
     paths = [path for path in (root / directory).rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 

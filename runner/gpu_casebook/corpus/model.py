@@ -1,7 +1,7 @@
 """What a run of the corpus is made of, and its JSON. Pure data; times are UTC, durations in seconds."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -124,6 +124,11 @@ class Finished(JobResult):
     started: datetime
     built_s: float = 0.0
     stops: bool = False
+
+
+def ended(job: Job, end: End, reason: str, **more: Any) -> Finished:
+    """Return an end without a verdict, as of now."""
+    return Finished(job=job, end=end, reason=reason, started=datetime.now(UTC), **more)
 
 
 class RunFacts(Document):

@@ -37,7 +37,7 @@ class WorkerProcess:
         self.start: Start | None = None
         self.socket, its_end = Pipe()
         with its_end:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gpu_casebook.corpus.worker", work, str(its_end.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -48,7 +48,7 @@ class WorkerProcess:
 
     @property
     def lives(self) -> bool:
-        return self._process.poll() is None
+        return self.process.poll() is None
 
     def begin(self, start: Start, settings: Settings) -> None:
         self.start = start
@@ -67,17 +67,8 @@ class WorkerProcess:
             self.start = None
         return event.model_copy(update={"worker": self.name})
 
-    def end(self, deadline: float) -> None:
-        """Wait until it has ended by itself, as it was hung up on; kill it then, or when that is interrupted."""
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(0.0, deadline - time.monotonic()))
-        finally:
-            self._process.kill()
-            self._process.wait()
-
     def _ending(self) -> str:
-        status = self._process.returncode
+        status = self.process.returncode
         if status == -signal.SIGKILL:
             return "it was killed: by somebody, or by the kernel when memory ran out"
         if status < 0:
@@ -86,17 +77,19 @@ class WorkerProcess:
 
 
 def end_all(workers: Iterable[WorkerProcess], within_s: float) -> None:
-    """Have these workers interrupt their jobs and end; all at once if that is interrupted too."""
+    """Have these workers interrupt their jobs and end; kill them after that time, or when this is interrupted too."""
     ending, deadline = list(workers), time.monotonic() + within_s
     for worker in ending:
-        worker.socket.close()
+        worker.socket.close()  # which tells it to end
     try:
+        with suppress(subprocess.TimeoutExpired):
+            for worker in ending:
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+    finally:
         for worker in ending:
-            worker.end(deadline)
-    except BaseException:
+            worker.process.kill()
         for worker in ending:
-            worker.end(0.0)
-        raise
+            worker.process.wait()
 
 
 class Pool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from gpu_casebook.corpus.jobs import facts
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
@@ -28,21 +27,16 @@ NONE_YET = "no evidence yet"
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """What a run of today has: `image` names what it would run a recipe in, given the base that the evidence stands on.
-
-    `machine` is the processor's architecture, such as x86_64.
-    """
-
-    devices: Collection[HostGpu] = ()
-    image: Callable[[Recipe, str], str | None] = lambda _recipe, _base: None
-    machine: str = platform.machine()
-
-
-class Age(NamedTuple):
-    """What time it is, and how old evidence may be at most, in seconds: 0 for none."""
+    """What a run of today has."""
 
     now: datetime
-    most_s: float
+    max_age_s: float
+    """How old evidence may be at most: 0 for none."""
+    devices: Collection[HostGpu] = ()
+    image: Callable[[Recipe, str], str | None] = lambda _recipe, _base: None
+    """Names what it would run a recipe in, given the base that the evidence stands on."""
+    machine: str = platform.machine()
+    """The processor's architecture, such as x86_64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,24 +51,24 @@ class Wanted:
     engine: str | None
 
 
-def reuse(case: Case, job: Job, settings: Settings, here: Here, age: Age) -> Job | Finished:
+def reuse(case: Case, job: Job, settings: Settings, here: Here) -> Job | Finished:
     """The job's end, where evidence can be reused, or else the job with the reason why not in `because`.
 
     Raises ManifestError for a lock that is missing.
     """
-    if age.most_s <= 0:
+    if here.max_age_s <= 0:
         return job.model_copy(update={"because": "all are to be run again"})
     wanted, reports = _wanted(case, job.environment, settings), Path(settings.reports)
     reasons: list[tuple[datetime, str]] = []
     for path, evidence in _there(reports, job):
-        reason = why_not(evidence, wanted, here, age)
+        reason = why_not(evidence, wanted, here)
         if reason is None:
             return _reused(job, evidence, path.relative_to(reports).as_posix())
         reasons.append((utc(evidence.started), reason))
     return job.model_copy(update={"because": max(reasons)[1] if reasons else NONE_YET})
 
 
-def why_not(evidence: Evidence, wanted: Wanted, here: Here, age: Age) -> str | None:  # noqa: PLR0911
+def why_not(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:  # noqa: PLR0911
     """Why this evidence can't stand in for a run; None if it can. Pure."""
     if evidence.verdict is not Verdict.CONFIRMED:
         return f"it was {evidence.verdict}"
@@ -92,10 +86,10 @@ def why_not(evidence: Evidence, wanted: Wanted, here: Here, age: Age) -> str | N
     if reason := _image_changed(evidence, wanted, here) or _hardware_changed(evidence, wanted, here):
         return reason
     # A clock that jumped says nothing about age.
-    age_s = (age.now - utc(evidence.started)).total_seconds()
+    age_s = (here.now - utc(evidence.started)).total_seconds()
     if age_s < 0:
         return "its date lies in the future"
-    return f"it is older than {seconds(age.most_s)}" if age_s >= age.most_s else None
+    return f"it is older than {seconds(here.max_age_s)}" if age_s >= here.max_age_s else None
 
 
 def _image_changed(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:

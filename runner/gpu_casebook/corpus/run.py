@@ -140,11 +140,11 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
     settings, now = request.settings, datetime.now(UTC)
     root, reports = Path(settings.root), Path(settings.reports)
     gpus = [gpu for machine in machines for gpu in machine.gpus]
-    here, age = reuse.Here(devices=gpus, image=_image_of(settings, engine)), reuse.Age(now, request.max_age_s)
+    here = reuse.Here(now=now, max_age_s=request.max_age_s, devices=gpus, image=_image_of(settings, engine))
     recipes: set[Recipe] = set()
 
     def look(case: Case, job: Job) -> Job | Finished:
-        found = reuse.reuse(case, job, settings, here, age)
+        found = reuse.reuse(case, job, settings, here)
         if isinstance(found, Job):
             recipes.update(recipe(case, job.environment, variant, settings.options.image) for variant in Variant)
         return found
@@ -254,21 +254,17 @@ def _run(request: Request, record: Journal, crew: Crew, out: TextIO) -> int:
     return _close(record, partial(print, file=out, flush=True))
 
 
-class StoppedRunError(CasebookError):
-    """A run ended early. `exit_status` is that of what ended it."""
-
-    def __init__(self, text: str, exit_status: int) -> None:
-        super().__init__(text)
-        self.exit_status = exit_status
-
-
-def _stopped(error: BaseException, run: Run) -> StoppedRunError:
-    rest = f"{len(run.finished)} of {len(run.jobs)} jobs are finished and safe; go on with: {_again(run)}"
+def _stopped(error: BaseException, run: Run) -> CasebookError:
+    """Return an error with the exit status of what ended the run early, which says how to go on."""
+    text, status = "interrupted; nothing is left running", int(ExitStatus.INTERRUPTED)
     if isinstance(error, CasebookError):
-        return StoppedRunError(f"{error}; {rest}", error.exit_status)
-    if isinstance(error, OSError):
-        return StoppedRunError(f"{os_reason(error)}; {rest}", MachineError.exit_status)
-    return StoppedRunError(f"interrupted; nothing is left running; {rest}", ExitStatus.INTERRUPTED)
+        text, status = str(error), error.exit_status
+    elif isinstance(error, OSError):
+        text, status = os_reason(error), MachineError.exit_status
+    done = f"{len(run.finished)} of {len(run.jobs)} jobs are finished and safe"
+    stopped = CasebookError(f"{text}; {done}; go on with: {_again(run)}")
+    stopped.exit_status = status
+    return stopped
 
 
 def _again(run: Run) -> str:

@@ -3,13 +3,12 @@
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.corpus.model import End, Finished, Job
+from gpu_casebook.corpus.model import End, Finished, Job, ended
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Grade
@@ -98,15 +97,15 @@ def select(
             case = find(root, id_, images)
         except Exception as error:  # noqa: BLE001 a manifest that breaks the reader is that case's own result
             broken = Job(case=id_, environment="", failure="", project="", grade=Grade.HARDWARE)
-            found.append(_ended(broken, End.BROKE, _why(error)))
+            found.append(ended(broken, End.BROKE, _why(error)))
             continue
         jobs = [_job(case, environment, expected_s) for environment in case.manifest.environments]
         looked_at += jobs
         found += [_decided(case, job, unable, look) for job in jobs if selection.takes(job)]
     if not found and selection.changed_since is None:
         raise UsageError(f"nothing is selected by {selection}; {_having(len(ids), looked_at)}")
-    ended = [each for each in found if isinstance(each, Finished)]
-    return Chosen([each.job if isinstance(each, Finished) else each for each in found], ended)
+    ends = [each for each in found if isinstance(each, Finished)]
+    return Chosen([each.job if isinstance(each, Finished) else each for each in found], ends)
 
 
 def changed(root: Path, revision: str) -> set[str]:
@@ -128,11 +127,11 @@ def changed(root: Path, revision: str) -> set[str]:
 def _decided(case: Case, job: Job, unable: Unable, look: Look) -> Job | Finished:
     """Return the job as it is to be run, or its end where it need not begin."""
     if reason := unable(case.environment(job.environment), job):
-        return _ended(job, End.SKIPPED, reason)
+        return ended(job, End.SKIPPED, reason)
     try:
         return look(case, job.model_copy(update={"environment_key": environment_key(case, job.environment)}))
     except (CasebookError, OSError, UnicodeDecodeError) as error:
-        return _ended(job, End.BROKE, _why(error))
+        return ended(job, End.BROKE, _why(error))
 
 
 def _job(case: Case, environment: str, expected_s: Mapping[str, float]) -> Job:
@@ -154,10 +153,6 @@ def environment_key(case: Case, environment: str) -> str:
     """Equal keys, equal environments: the image and what is installed for either variant. Raises ManifestError."""
     recipes = dict.fromkeys(recipe(case, environment, variant) for variant in Variant)
     return "+".join(content_key(each.lock, each.python, each.image)[:20] for each in recipes)
-
-
-def _ended(job: Job, end: End, reason: str) -> Finished:
-    return Finished(job=job, end=end, reason=reason, started=datetime.now(UTC))
 
 
 def _why(error: Exception) -> str:
