@@ -7,12 +7,12 @@ from pathlib import Path
 
 from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_path
 from gpu_casebook.report.headline import headline, markdown
-from gpu_casebook.report.markdown import Markdown, code, link, prose, render_template
+from gpu_casebook.report.markdown import Markdown, code, render_template
 from gpu_casebook.report.variant import variant_section
 from gpu_casebook.report.words import cautions, newest_hardware_first
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.run.probes.sanitizer import words_of
-from gpu_casebook.words import plural, utc
+from gpu_casebook.words import utc
 
 DIFF_LIMIT = 20_000
 XIDS_SHOWN = 5
@@ -30,13 +30,16 @@ def case_page(runs: Sequence[Evidence]) -> str:
     ordered = newest_hardware_first(list(runs))
     lead = ordered[0]
     case = max(ordered, key=lambda run: utc(run.started)).case
+    home = _home(case.upstream)
     return render_template(
         "case.md.j2",
         lead=lead,
         case=case,
         headline=markdown(headline(lead)),
         provenance=PROVENANCE.get(case.provenance, case.provenance),
-        upstream=_upstream(case.upstream),
+        home=home,
+        revision=_revision,
+        other_links=_other_links(case.upstream, home),
         diff=_bounded(case.fix_diff),
         runs=ordered,
         sections=[_section(run, case.fix_diff) for run in ordered],
@@ -68,14 +71,14 @@ def _instruments(run: Evidence) -> list[Words]:
     return sorted([*shown, *map(words, run.probes)], key=lambda each: not each.conclusion)
 
 
-def _xids(run: Evidence) -> Iterator[Markdown]:
-    """The most frequent first, each with the text of its first time."""
+def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
+    """Variant, number, how often, and the text of its first time; the most frequent first."""
     own = [(trial.variant, xid) for trial in [*run.trials, *run.sanitized] for xid in trial.xids]
     count = Counter((variant, xid.number, xid.process) for variant, xid in own)
     texts = {(variant, xid.number, xid.process): xid.text for variant, xid in reversed(own)}
     for key, times in count.most_common(XIDS_SHOWN):
         variant, number, _ = key
-        yield Markdown(f"Xid {number} during {prose(variant.value)}, {plural(times, 'time')}: {code(texts[key])}")
+        yield variant, number, times, texts[key]
 
 
 def _bounded(diff: str) -> str:
@@ -85,20 +88,17 @@ def _bounded(diff: str) -> str:
     return f"{kept}\n[... {diff.count(chr(10), len(kept))} more lines ...]"
 
 
-def _upstream(upstream: UpstreamFacts) -> Markdown:
+def _home(upstream: UpstreamFacts) -> str | None:
+    """Return the project's address on GitHub, or None if its issue is elsewhere."""
     home = f"https://github.com/{upstream.project}"
-    on_github = (upstream.issue or "").startswith(f"{home}/")
-    parts = [link(upstream.project, home) if on_github else prose(upstream.project)]
-    if upstream.issue:
-        parts.append(link("issue", upstream.issue))
-    for word, revision in (("introduced in", upstream.introduced), ("fixed in", upstream.fixed)):
-        if revision:
-            parts.append(Markdown(f"{word} {_revision(revision, home if on_github else None)}"))
-    if upstream.status == "open":
-        parts.append(Markdown("not fixed upstream yet"))
-    text = ", ".join(parts)
-    others = [link(url.removeprefix("https://"), url) for url in upstream.links if f"({url})" not in text]
-    return Markdown(", ".join([text, *others]))
+    return home if (upstream.issue or "").startswith(f"{home}/") else None
+
+
+def _other_links(upstream: UpstreamFacts, home: str | None) -> list[str]:
+    """Return the links that the line about upstream does not have yet."""
+    linked = {upstream.issue, home, *(f"{home}/commit/{each}" for each in (upstream.introduced, upstream.fixed))}
+    # What is no web address never becomes a link, so that it has not been one yet.
+    return [url for url in upstream.links if url not in linked or not url.startswith("http")]
 
 
 def _revision(revision: str, home: str | None) -> Markdown:

@@ -120,6 +120,6 @@ def _environment(package: str) -> "Environment":
         undefined=StrictUndefined,
     )
     of_values = (seconds, size, share, interval, spread, date, instant, packages, gpu, plural, page_name)
-    of_text = (code, codes, fence, listed, local_link, prose)
+    of_text = (code, codes, fence, link, listed, local_link, prose)
     environment.filters |= {each.__name__: each for each in (*of_values, *of_text)}
     return environment

@@ -22,17 +22,15 @@ NOTHING = Markdown("-")
 PROCESSES_SHOWN = 16
 STACK_LINES = 60
 STACK_WIDTH = 200
+# The most telling source first.
 _STACK_SOURCES = {
     "py-spy native": "seen by py-spy, with the frames of C and C++",
     "py-spy": "seen by py-spy",
     "faulthandler": "from Python's faulthandler",
     "kernel": "from the kernel",
 }
-"""The most telling one first."""
-
-
+# Aspects of each single trial, besides its figures.
 _OF_A_TRIAL = ("exit status", "signal", "exception", "message", "CUDA error", "hang")
-"""Aspects of each single trial, besides its figures."""
 
 
 class AspectRow(NamedTuple):
@@ -106,9 +104,8 @@ def _rows(run: Evidence, variant: Variant, counted: Sequence[Trial]) -> Iterator
         yield _row(aspect, "", counted, None)
     if under_sanitizer is not None:
         reports = [trial.sanitizer for trial in run.sanitized if trial.variant is variant and trial.sanitizer]
-        yield AspectRow(
-            prose(EXECUTABLE), prose(under_sanitizer), _together([prose(_finding(each)) for each in reports])
-        )
+        seen = _together([prose(_finding(report)) for report in reports])
+        yield AspectRow(prose(EXECUTABLE), prose(under_sanitizer), seen)
 
 
 def _row(aspect: str, declared: str, counted: Sequence[Trial], rate: Rate | None) -> AspectRow:
@@ -130,10 +127,8 @@ def _row(aspect: str, declared: str, counted: Sequence[Trial], rate: Rate | None
 
 def _finding(report: SanitizerReport) -> str:
     """Return the most telling finding for a cell of a table, or that there was none."""
-    if report.declared is not None:
-        return sentence(report.findings[report.declared])
     if report.findings:
-        return sentence(report.findings[0])
+        return sentence(report.findings[report.declared or 0])
     return "nothing" if report.summary else report.missing or "no report"
 
 

@@ -21,7 +21,7 @@ KEPT = 30
 NO_MATPLOTLIB = Markdown("No plots: matplotlib is not here. `pip install -e '.[plots]'` in the checkout brings it.")
 
 
-class Earlier(NamedTuple):
+class EarlierRuns(NamedTuple):
     """Runs before another one, oldest first."""
 
     runs: list[Run]
@@ -49,9 +49,9 @@ def read(reports: Path, id_: str | None = None) -> RunSummary:
     return summarise(run, *earlier(reports, run))
 
 
-def earlier(reports: Path, run: Run) -> Earlier:
+def earlier(reports: Path, run: Run) -> EarlierRuns:
     """Read the newest of the runs before this one."""
-    found = Earlier([], [])
+    found = EarlierRuns([], [])
     for id_ in [id_ for id_ in journal.ids(reports) if id_ < run.id][-KEPT:]:
         try:
             found.runs.append(journal.read(journal.runs_directory(reports) / id_))

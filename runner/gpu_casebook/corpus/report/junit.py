@@ -48,26 +48,19 @@ def junit(summary: RunSummary) -> str:
 
 def _case(line: Line) -> ET.Element:
     case = _element("testcase", classname=line.case, name=line.name, time=_seconds(line.duration_s))
-    match line.standing:
-        case Standing.CONFIRMED:
-            pass
-        case Standing.FAILING:
-            case.append(_verdict("failure", line, line.result))
-        case Standing.BROKE:
-            case.append(_verdict("error", line, "broke"))
-        case Standing.SKIPPED:
-            case.append(_element("skipped", message=one_line(line.reason or "skipped", _MESSAGE)))
-        case Standing.LEFT:
-            case.append(_element("skipped", message="not come to: the run has not gone that far"))
-    return case
-
-
-def _verdict(tag: str, line: Line, kind: str) -> ET.Element:
-    element = _element(tag, type=kind, message=one_line(line.reason or kind, _MESSAGE))
-    facts = [f"{kind}: {line.reason}", *(f"{variant}: {share(rate)}" for variant, rate in line.rates.items())]
+    if line.standing is Standing.CONFIRMED:
+        return case
+    left = "not come to: the run has not gone that far" if line.standing is Standing.LEFT else ""
+    message = one_line(left or line.reason or line.result, _MESSAGE)
+    if line.standing in {Standing.SKIPPED, Standing.LEFT}:
+        case.append(_element("skipped", message=message))
+        return case
+    end = _element("failure" if line.judged else "error", type=line.result, message=message)
+    facts = [f"{line.result}: {line.reason}", *(f"{variant}: {share(rate)}" for variant, rate in line.rates.items())]
     facts += [f"{word}: {value}" for word, value in (("on", line.device), ("evidence", line.evidence)) if value]
-    element.text = _clean(plain("\n".join(facts)))
-    return element
+    end.text = _clean(plain("\n".join(facts)))
+    case.append(end)
+    return case
 
 
 def _element(tag: str, **attributes: str | int) -> ET.Element:

@@ -17,18 +17,13 @@ from gpu_casebook.words import date, seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Inches. A page on GitHub shows 9.4 of them: so the text keeps its size.
 WIDTH, ROW, HEAD, FOOT = 9.4, 0.25, 0.8, 0.25
-"""Inches: 9.4 is as wide as a page on GitHub shows, so that the text keeps its size."""
-POINTS = 72
-"""Of an inch, in which widths of lines are."""
-NAMES, VALUES = 2.7, 0.75
-"""Inches left of a column's strips and right of them."""
-FEWEST_SLOTS = 15
-"""A strip has room for at least this many runs: a few leave the rest of it empty."""
-ONE_COLUMN = 20
-"""Rows up to which one column is enough."""
-MOST_ROWS = 200
-"""The most rows that still make a picture."""
+NAMES, VALUES = 2.7, 0.75  # left of a column's strips and right of them
+POINTS = 72  # to an inch: widths of lines are in points
+FEWEST_SLOTS = 15  # each strip has room for so many runs: a few leave the rest of it empty
+ONE_COLUMN = 20  # rows up to which one column is enough
+MOST_ROWS = 200  # the most that still make a picture
 NAME_LIMIT = 44
 
 INK, FAINT, LINE = "#1f2328", "#6e7781", "#d0d7de"
@@ -44,10 +39,10 @@ _STYLE: dict[Any, Any] = {
     "path.simplify": False,
 }
 
+# What one job came to, by the number of the run among the runs kept; runs without a verdict are not there.
 Verdicts = Mapping[int, Finished]
-"""What one job came to, by the number of the run among the runs kept; runs without a verdict are not there."""
+# Draws a job's strip into the row of this number, and returns what stands at its right.
 Draw = Callable[["Axes", int, Verdicts], str]
-"""Draws a job's strip into the row of this number, and returns what stands at its right."""
 
 
 class Kept(NamedTuple):
@@ -145,8 +140,8 @@ def _picture(runs: Sequence[Run], legend: Mapping[str, str], draw: Draw) -> byte
             left = column / columns + NAMES / WIDTH
             width = (WIDTH / columns - NAMES - VALUES) / WIDTH
             axes = figure.add_axes((left, FOOT / height, width, rows * ROW / height))
-            names = list(jobs)[column * rows : (column + 1) * rows]
-            _column(axes, rows, runs, {name: jobs[name] for name in names}, draw)
+            axes.set(xlim=(-0.5, max(len(runs), FEWEST_SLOTS) - 0.5), ylim=(rows, 0))
+            _column(axes, runs, list(jobs.items())[column * rows : (column + 1) * rows], draw)
         if left_out:
             figure.text(0.99, 0.07 / height, f"{left_out} shorter ones are left out", color=FAINT, ha="right")
         out = io.BytesIO()
@@ -154,12 +149,11 @@ def _picture(runs: Sequence[Run], legend: Mapping[str, str], draw: Draw) -> byte
     return out.getvalue()
 
 
-def _column(axes: "Axes", rows: int, runs: Sequence[Run], jobs: Mapping[str, Verdicts], draw: Draw) -> None:
+def _column(axes: "Axes", runs: Sequence[Run], jobs: Sequence[tuple[str, Verdicts]], draw: Draw) -> None:
     """One unit to the right is a run, one unit down is a job."""
-    axes.set(xlim=(-0.5, max(len(runs), FEWEST_SLOTS) - 0.5), ylim=(rows, 0))
     axes.set_axis_off()
     beside = axes.get_yaxis_transform()
-    for row, (name, verdicts) in enumerate(jobs.items()):
+    for row, (name, verdicts) in enumerate(jobs):
         axes.text(-0.02, row + 0.52, _name(name), color=INK, ha="right", va="center", transform=beside)
         value = draw(axes, row, verdicts)
         axes.text(1.02, row + 0.52, value, color=INK, va="center", transform=beside)
