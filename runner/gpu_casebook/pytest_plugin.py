@@ -9,7 +9,6 @@ import argparse
 import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,12 +110,12 @@ class CaseFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         from gpu_casebook.errors import ManifestError
-        from gpu_casebook.manifest.case import load
+        from gpu_casebook.manifest.case import known_images, load
         from gpu_casebook.manifest.document import read
 
         root = self.path.parents[2]
         try:
-            case = load(self.path, _images(root), root)
+            case = load(self.path, known_images(root), root)
         except ManifestError as error:
             # An error of collecting would keep every other case from being run.
             yield BrokenManifest.from_parent(self, name="manifest", error=error)
@@ -125,13 +124,6 @@ class CaseFile(pytest.File):
             document = read(file)
         for name in case.manifest.environments:
             yield CaseItem.from_parent(self, name=name, case=case, line=document.line(("environments", name)))
-
-
-@cache
-def _images(root: Path) -> list[str]:
-    from gpu_casebook.manifest.case import known_images
-
-    return known_images(root)
 
 
 class BrokenManifest(pytest.Item):

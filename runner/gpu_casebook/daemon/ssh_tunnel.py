@@ -98,19 +98,16 @@ class Tunnel:
 
 def ssh_command(address: str) -> list[str]:
     """Return what is run for each connection; its last word is the command over there. Raises EngineError."""
+    refusal = EngineError(f"DOCKER_HOST={address}: write ssh://[USER@]HOST[:PORT], without a password")
     try:
         parts = urlsplit(address)
         host, user, port = parts.hostname or "", parts.username, parts.port
     except ValueError:
-        raise _no_address(address) from None
+        raise refusal from None
     names = [name for name in (host, user) if name is not None]
     if not all(map(_HOST.fullmatch, names)) or parts.password is not None or parts.query or parts.fragment:
-        raise _no_address(address)
+        raise refusal
     there = ["docker", *(["--host", f"unix://{parts.path}"] if parts.path.strip("/") else []), "system", "dial-stdio"]
     options = ["-T", "-oBatchMode=yes", f"-oConnectTimeout={CONNECT_S}", "-oServerAliveInterval=15"]
     options += [*(["-l", user] if user else []), *(["-p", str(port)] if port else [])]
     return ["ssh", *options, "--", host, shlex.join(there)]
-
-
-def _no_address(address: str) -> EngineError:
-    return EngineError(f"DOCKER_HOST={address}: write ssh://[USER@]HOST[:PORT], without a password")

@@ -48,8 +48,8 @@ class HostFacts:
 
 def host_facts(cdi_directories: Iterable[str] = ("/etc/cdi", "/var/run/cdi")) -> HostFacts:
     """Look at this host. Cheap: a few directory listings and one call of ldconfig."""
-    found = (Path(match[2]).parent for match in _LOADER_LINE.finditer(_ldconfig()))
-    loader = list(dict.fromkeys(path for path in found if "i386" not in path.name and path.name != "lib32"))
+    found = [Path(match[2]).parent for match in _LOADER_LINE.finditer(_ldconfig())]
+    loader = [path for path in found if "i386" not in path.name and path.name != "lib32"]
     named = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     places = [*loader, *named, *map(Path, _USUAL_PLACES)]
     smi = shutil.which("nvidia-smi", path=os.pathsep.join([os.environ.get("PATH", ""), *_USUAL_BINS]))
@@ -65,10 +65,8 @@ def host_facts(cdi_directories: Iterable[str] = ("/etc/cdi", "/var/run/cdi")) ->
 
 
 def _ldconfig() -> str:
-    for program in ("ldconfig", "/sbin/ldconfig"):
-        with suppress(OSError):
-            return subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout
-    return ""
+    program = shutil.which("ldconfig", path=os.pathsep.join([os.environ.get("PATH", ""), "/sbin"]))
+    return subprocess.run([program, "-p"], capture_output=True, text=True, check=False).stdout if program else ""
 
 
 def driver_libraries(places: Iterable[Path]) -> dict[str, Path]:
@@ -110,7 +108,8 @@ def choose_gpu_access(info: Mapping[str, Any], *, local: bool, host: HostFacts) 
         return GpuAccess(mode="toolkit", detail="the engine has the NVIDIA container toolkit's runtime")
     if _has_cdi(info, local=local, host=host):
         return GpuAccess(mode="cdi", detail=f"the engine knows {CDI_KIND} devices by CDI")
-    if local and _passthrough_works(host):
+    numbered = any(re.fullmatch(r"/dev/nvidia\d+", device) for device in host.devices)
+    if local and numbered and "/dev/nvidiactl" in host.devices and "libcuda.so.1" in host.libraries:
         where = ", ".join(sorted({str(path.parent) for path in host.libraries.values()}))
         return GpuAccess(mode="passthrough", detail=f"devices, and the driver's libraries from {where}, read-only")
     return None
@@ -124,8 +123,3 @@ def _has_cdi(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> bool:
     if listed is not None:
         return any(str(device.get("ID", "")).startswith(f"{CDI_KIND}=") for device in listed)
     return local and CDI_KIND in host.cdi_kinds
-
-
-def _passthrough_works(host: HostFacts) -> bool:
-    numbered = any(re.fullmatch(r"/dev/nvidia\d+", device) for device in host.devices)
-    return numbered and "/dev/nvidiactl" in host.devices and "libcuda.so.1" in host.libraries
