@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
     from gpu_casebook.evidence import Evidence
     from gpu_casebook.manifest.case import Case
-    from gpu_casebook.manifest.model import EnvironmentSpec
-    from gpu_casebook.run.plan import Skipped
 
 MANIFEST = "case.yaml"
 
@@ -150,47 +148,40 @@ class CaseItem(pytest.Item):
         super().__init__(**more)
         self.case, self.line = case, line
         self.evidence: Evidence | None = None
-        for mark in _marks(case, case.environment(self.name)):
-            self.add_marker(mark)
+        spec = case.environment(self.name)
+        self.add_marker(case.manifest.failure.value.replace("-", "_"))
+        self.add_marker(spec.grade.value)  # xdist can send no enum
+        if spec.gpus:
+            self.add_marker("gpu")
+            self.add_marker(pytest.mark.gpus(n=spec.gpus))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.line - 1, f"{self.case.id}: {self.name}"
 
     def setup(self) -> None:
+        from gpu_casebook.console import Console
         from gpu_casebook.errors import CasebookError
-        from gpu_casebook.run.plan import Skipped
+        from gpu_casebook.evidence import Evidence, evidence_path
+        from gpu_casebook.run.options import Options
+        from gpu_casebook.run.pipeline import run_case
 
+        image, trials = (self.config.getoption(f"casebook_{name}") for name in ("image", "trials"))
+        options = Options(environment=self.name, image=image, trials=trials)
         try:
-            result = self._run()
+            result = run_case(self.case, options, _engine_for(self.config, self.case.directory.parents[1]), Console())
+            if isinstance(result, Evidence) and (reports := _reports(self.config)):
+                path = evidence_path(reports, result)
+                result.write(path)
+                self.user_properties.append(("evidence", str(path)))
         except (CasebookError, OSError) as error:
             # pytest.fail() would show what led to the error too.
             raise pytest.fail.Exception(str(error), pytrace=False) from None
-        if isinstance(result, Skipped):
+        if not isinstance(result, Evidence):
             pytest.skip("; ".join(result.reasons))
         self.evidence = result
         rates = [(f"rate_{variant}", f"{rate.k}/{rate.n}") for variant, rate in result.rates.items()]
         drift = "; ".join(result.environment.drift) or "none"
         self.user_properties += [("verdict", result.verdict.value), *rates, ("device", result.device), ("drift", drift)]
-
-    def _run(self) -> "Evidence | Skipped":
-        from gpu_casebook.console import Console
-        from gpu_casebook.evidence import evidence_path
-        from gpu_casebook.run.options import Options
-        from gpu_casebook.run.pipeline import run_case
-        from gpu_casebook.run.plan import Skipped
-
-        config = self.config
-        options = Options(
-            environment=self.name,
-            image=config.getoption("casebook_image"),
-            trials=config.getoption("casebook_trials"),
-        )
-        result = run_case(self.case, options, _engine_for(config, self.case.directory.parents[1]), Console())
-        if not isinstance(result, Skipped) and (reports := _reports(config)):
-            path = evidence_path(reports, result)
-            result.write(path)
-            self.user_properties.append(("evidence", str(path)))
-        return result
 
     def runtest(self) -> None:
         from gpu_casebook.report.headline import summary
@@ -199,14 +190,6 @@ class CaseItem(pytest.Item):
         if self.evidence.verdict != "confirmed":
             where = [f"{name}: {value}" for name, value in self.user_properties if name == "evidence"]
             pytest.fail("\n".join([*summary(self.evidence), *where]), pytrace=False)
-
-
-def _marks(case: "Case", spec: "EnvironmentSpec") -> Iterator[pytest.MarkDecorator]:
-    yield getattr(pytest.mark, case.manifest.failure.value.replace("-", "_"))
-    yield getattr(pytest.mark, spec.grade.value)  # xdist can send no enum
-    if spec.gpus:
-        yield pytest.mark.gpu
-        yield pytest.mark.gpus(n=spec.gpus)
 
 
 def _reports(config: pytest.Config) -> Path | None:

@@ -1,5 +1,6 @@
 """The two documents of a bundle: bundle.json, which lists what is in it, and the file that comes back from the host."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -10,10 +11,14 @@ from gpu_casebook.guest import starter
 
 
 class Member(Document):
-    """One file of the bundle, by its size in bytes and sha256 in hex."""
+    """One file of the bundle."""
 
-    size: int
-    sha256: str
+    size: int  # in bytes
+    sha256: str  # in hex
+
+    @classmethod
+    def of(cls, path: Path) -> "Member":
+        return cls(size=path.stat().st_size, sha256=starter.digest_of(path))
 
 
 class Image(Document):

@@ -74,10 +74,7 @@ def pack(root: Path, options: PackOptions, engine: Engine | None, into: Path, no
             case_digest=case.digest(),
             runner=own_revision(),
             pythons=pythons,
-            members={
-                name: Member(size=path.stat().st_size, sha256=starter.digest_of(path))
-                for name, path in sorted(files.items())
-            },
+            members={name: Member.of(path) for name, path in sorted(files.items())},
         )
         bundle.write(stage / starter.LIST)
         _write(files | {starter.LIST: stage / starter.LIST}, archive)

@@ -8,6 +8,7 @@ from typing import IO
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
+from gpu_casebook.bundle.document import Member
 from gpu_casebook.errors import UsageError
 from gpu_casebook.guest import starter
 
@@ -29,29 +30,24 @@ def split(archive: Path, part_bytes: int) -> list[Path]:
 
     Parts are named x.tar.1of3; the list, x.tar.parts.json, has size and sha256 of each.
     """
-    total = archive.stat().st_size
-    count = max(1, -(-total // part_bytes))
+    count = max(1, -(-archive.stat().st_size // part_bytes))
+    parts = [archive.with_name(f"{archive.name}.{number}of{count}") for number in range(1, count + 1)]
     with archive.open("rb") as file:
-        paths = [_part(file, archive, number, count, part_bytes) for number in range(1, count + 1)]
+        for part in parts:
+            _copy(file, part, part_bytes)
     archive.unlink()
     table = {
         "archive": archive.name,
-        "parts": [
-            {"name": path.name, "size": path.stat().st_size, "sha256": starter.digest_of(path)} for path in paths
-        ],
+        "parts": [{"name": part.name, **Member.of(part).model_dump()} for part in parts],
     }
-    listed = archive.with_name(archive.name + starter.PARTS)
+    listed, run = (archive.with_name(archive.name + suffix) for suffix in (starter.PARTS, starter.RUN))
     listed.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
-    run = archive.with_name(archive.name + starter.RUN)
     shutil.copyfile(starter.__file__, run)
-    return [*paths, listed, run]
+    return [*parts, listed, run]
 
 
-def _part(file: IO[bytes], archive: Path, number: int, count: int, size_bytes: int) -> Path:
-    path = archive.with_name(f"{archive.name}.{number}of{count}")
-    left = size_bytes
-    with path.open("wb") as part:
+def _copy(file: IO[bytes], part: Path, left: int) -> None:
+    with part.open("wb") as into:
         while left and (block := file.read(min(left, _BLOCK))):
-            part.write(block)
+            into.write(block)
             left -= len(block)
-    return path

@@ -14,10 +14,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Xid
 from gpu_casebook.text import one_line
 
-_XID = re.compile(
-    r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?$",
-    re.MULTILINE,
-)
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?$", re.MULTILINE)
 _PID = re.compile(r"\bpid='?(\d+)")
 _NAME = re.compile(r"\bname=([^,\s<]+)")
 _DEVICE = "/dev/kmsg"

@@ -236,22 +236,16 @@ def driver_old(facts: Facts, need: Need) -> Advice:
 def gpu_too_new(facts: Facts, need: Need) -> Advice:
     for gpu, wheel in _without_code(facts, need):
         if is_older(wheel.has[0], gpu.compute_capability):
-            first = _named(having(gpu.compute_capability)[:1])
-            yield (
-                f"{_has(need, wheel)}, and none for {gpu.compute_capability} ({gpu.name})",
-                f"nox -s case-{need.case} -- --environment ANOTHER; the first with code for it is {first}",
-            )
+            others = having(gpu.compute_capability)[:1]
+            yield _no_code(need, gpu, wheel, others, none="and none", which="first")
 
 
 @rule(Severity.ERROR, rules=NEED_RULES)
 def gpu_too_old(facts: Facts, need: Need) -> Advice:
     for gpu, wheel in _without_code(facts, need):
         if is_older(gpu.compute_capability, wheel.has[0]):
-            last = _named(having(gpu.compute_capability)[-1:])
-            yield (
-                f"{_has(need, wheel)}, no more for {gpu.compute_capability} ({gpu.name})",
-                f"nox -s case-{need.case} -- --environment ANOTHER; the last with code for it is {last}",
-            )
+            others = having(gpu.compute_capability)[-1:]
+            yield _no_code(need, gpu, wheel, others, none="no more", which="last")
 
 
 @rule(Severity.ERROR, rules=NEED_RULES)
@@ -292,12 +286,16 @@ def _without_code(facts: Facts, need: Need) -> Iterator[tuple[HostGpu, Build]]:
             yield gpu, wheel
 
 
-def _has(need: Need, wheel: Build) -> str:
-    return f"torch {need.torch} with CUDA {need.cuda} has code for compute capability {wheel.has[0]} to {wheel.has[-1]}"
-
-
-def _named(builds: Sequence[Build]) -> str:
-    return next((f"torch {each.torch} with CUDA {each.cuda}" for each in builds), "none that is known")
+def _no_code(
+    need: Need, gpu: HostGpu, wheel: Build, others: Sequence[Build], *, none: str, which: str
+) -> tuple[str, str]:
+    """Return what is wrong with a GPU that `wheel` has no code for, and what fixes it: one of `others`."""
+    has = f"torch {need.torch} with CUDA {need.cuda} has code for compute capability {wheel.has[0]} to {wheel.has[-1]}"
+    other = next((f"torch {each.torch} with CUDA {each.cuda}" for each in others), "none that is known")
+    return (
+        f"{has}, {none} for {gpu.compute_capability} ({gpu.name})",
+        f"nox -s case-{need.case} -- --environment ANOTHER; the {which} with code for it is {other}",
+    )
 
 
 def _no_room(facts: Facts, name: str, wanted: int, what: str) -> Advice:
