@@ -34,10 +34,7 @@ wheels and 4.84 GB installed, and 15.1 GB were taken meanwhile (the layer of the
 the image keeps, as a container and again as a layer)."""
 
 _HASH = r"[ \t]*\\\n[ \t]+--hash=sha256:[0-9a-f]{64}"
-_ENTRY = re.compile(
-    rf"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$",
-    re.MULTILINE,
-)
+_ENTRY = re.compile(rf"(?m)^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$")
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 

@@ -75,7 +75,6 @@ def build(directory: Path, *, python: str, lock: Path, log: Path, note: Note) ->
 
 def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
     with log.open("ab") as file:
-        begun = file.tell()
         process = subprocess.Popen(
             [program(), *arguments],
             env=for_uv(os.environ),
@@ -92,7 +91,7 @@ def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
                 process.kill()
                 raise
     if process.returncode:
-        raise failure(log.read_bytes()[begun:].decode("utf-8", "replace"), log)
+        raise failure(log.read_text(encoding="utf-8", errors="replace"), log)
 
 
 def failure(output: str, log: Path) -> CasebookError:

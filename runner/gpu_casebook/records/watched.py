@@ -29,7 +29,7 @@ class Sighting(Document):
     fix: bool | None = None  # whether fixed.py gives its proof there; None if it was not run
     why: str
     versions: dict[str, str] = Field(default_factory=dict)  # of the packages that the case pins
-    moved: list[str] = Field(default_factory=list)  # those of them that were let go to the newest release
+    moved: list[str] = Field(default_factory=list)  # those of them that went to their newest release
     first_fixed: list[str] = Field(default_factory=list)  # one of them is the first release without the failure
     trials: int = 0
     since: datetime
@@ -39,7 +39,7 @@ class Sighting(Document):
     runner: str
 
     def same_ground(self, versions: dict[str, str], digest: str) -> bool:
-        """Whether nothing came out, and nothing of the case changed, since this was seen."""
+        """Return whether no release came out, and nothing of the case changed, since this was seen."""
         return self.versions == versions and self.digest == digest
 
     def same_finding(self, other: "Sighting") -> bool:
@@ -47,7 +47,7 @@ class Sighting(Document):
 
     @property
     def packages(self) -> str:
-        """What was let go, with the version it went to."""
+        """The packages that went to their newest release, with that version."""
         return ", ".join(f"{name} {self.versions[name]}" for name in self.moved if name in self.versions)
 
 
@@ -74,7 +74,7 @@ class Watched(Document):
         return next(reversed(self.history.get(environment, [])), None)
 
     def with_sighting(self, environment: str, seen: Sighting) -> "Watched":
-        """The same finding again makes the last sighting longer."""
+        """Return the record with one more sighting; the same finding again extends the last one."""
         known = self.history.get(environment, [])
         if known and known[-1].same_finding(seen):
             first_fixed = seen.first_fixed or known[-1].first_fixed
@@ -83,7 +83,7 @@ class Watched(Document):
         return self.model_copy(update={"history": {**self.history, environment: [*known, seen]}})
 
     def changes(self) -> Iterator[Change]:
-        """Every change of state, and every fix that began or ceased to hold."""
+        """Yield every change of state, and every fix that began or ceased to hold."""
         for environment, sightings in self.history.items():
             for before, after in pairwise(sightings):
                 if changed(before, after):
@@ -91,7 +91,7 @@ class Watched(Document):
 
 
 def changed(before: Sighting, after: Sighting) -> bool:
-    """Whether there is something to tell."""
+    """Return whether the state differs, or whether the fix holds."""
     fix = None not in {before.fix, after.fix} and before.fix != after.fix
     return before.state is not after.state or fix
 
@@ -101,11 +101,11 @@ def watched_path(reports: Path, case: str) -> Path:
 
 
 def known(reports: Path, case: str) -> Watched:
-    """What was seen of the case so far. Raises CasebookError."""
+    """Return what was seen of the case so far. Raises CasebookError."""
     path = watched_path(reports, case)
     return Watched.read(path) if path.is_file() else Watched(case=case)
 
 
 def all_watched(reports: Path) -> Sequence[Watched]:
-    """Every case's, by id. Raises CasebookError."""
+    """Return the record of every case, by id. Raises CasebookError."""
     return [Watched.read(path) for path in sorted((reports / "watch").glob("[!.]*.json"))]

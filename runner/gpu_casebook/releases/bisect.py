@@ -68,10 +68,10 @@ def bisect(
     pre: bool = False,
     stopped: Stopped = Stopped.ASK,
 ) -> tuple[Bisection, Path]:
-    """Return the finished record, and its page. All that can be known to be wrong is, before anything is installed.
+    """Return the finished record, and its page. Whatever is asked wrongly is found before anything is installed.
 
-    `question` is as it was asked: names and versions may be written in any way. Raises UsageError for what is asked
-    wrongly, and EndError where an end is not what it was said to be.
+    Names and versions of the `question` may be written in any way. Raises UsageError for what is asked wrongly, and
+    EndError where an end is not what it was said to be.
     """
     failure = signature(plan.case, plan.environment, question.variant, question.expect_message, question.good_message)
     record = _new_record(plan, question, failure, seeks_fix=seeks_fix, pre=pre)

@@ -76,7 +76,10 @@ class EngineEnvironments:
 
     @contextmanager
     def at(self, changes: Changes, note: Note) -> Iterator[TriedEnvironment]:
-        """Raises Unusable, or BuildError where the package index can't be reached."""
+        """Yield an environment with these packages replaced.
+
+        Raises Unusable, or BuildError where the package index can't be reached.
+        """
         plan, engine = self.plan, self.guard.engine
         with _usable():
             lock = self._lock(changes, note)
@@ -123,7 +126,7 @@ def _versions(lock: str) -> Mapping[str, str]:
 
 @contextmanager
 def _usable() -> Iterator[None]:
-    """What the package index has for these versions is their matter; that it can't be reached is not."""
+    """Raise Unusable where these versions can't be installed, and let an index that can't be reached be an error."""
     try:
         yield
     except BuildError as error:
@@ -142,7 +145,7 @@ def presentable(words: str) -> str:
 def environments(
     plan: Plan, variant: Variant, engine: Engine, signature: Signature, console: Console
 ) -> Iterator[EngineEnvironments]:
-    """Environments on this engine. Raises UsageError while another process tries versions of the same case."""
+    """Yield environments on this engine. Raises UsageError while another process tries versions of the same case."""
     busy = f"another process tries versions of {plan.case.id} just now; wait for it, or end it"
     with (
         sole(_locks() / f"{plan.case.id}.lock", _refuse, busy),

@@ -118,9 +118,9 @@ class Releases:
         near = stable[max(at - 2, 0) : at + 2]
         return f"; the nearest are {', '.join(map(str, near))}" if near else ""
 
-    def newest(self, python: str) -> Release | None:
-        """Return the newest that can be had here and is no pre-release."""
-        return next((release for release in reversed(self.all) if not release.barred(python, pre=False)), None)
+    def newest(self, python: str) -> str | None:
+        """Return the newest version that can be had here and is no pre-release."""
+        return next((str(each.version) for each in reversed(self.all) if not each.barred(python, pre=False)), None)
 
 
 @lru_cache(maxsize=8)

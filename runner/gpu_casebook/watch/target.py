@@ -23,12 +23,12 @@ Newest = Callable[[str], str | None]
 
 
 def packages(case: Case, environment: str) -> list[str]:
-    """All that either variant pins."""
+    """Return the names of all packages that either variant pins."""
     return list(pins([each for variant in Variant for each in case.requirements(environment, variant)]))
 
 
 def upstream_package(case: Case, environment: str) -> str | None:
-    """The package that the case is about: its project's, or the one that its variants pin differently."""
+    """Return the package that the case is about: its project's, or the one that its variants pin differently."""
     project = canonicalize_name(case.manifest.upstream.project.rpartition("/")[2])
     pinned = packages(case, environment)
     own = pins([*case.manifest.repro.requirements, *case.manifest.fixed.requirements])
@@ -37,7 +37,7 @@ def upstream_package(case: Case, environment: str) -> str | None:
 
 
 def attempts(case: Case, environment: str, newest: Newest) -> Sequence[Changes]:
-    """What to let go, in turn until something can be installed: first what upstream is about, then all."""
+    """Return what to change, in turn until something can be installed: first the upstream package, then all."""
     target, pinned = upstream_package(case, environment), packages(case, environment)
     everything: Changes = dict.fromkeys(pinned)
     if target is None or not (version := newest(target)):

@@ -98,7 +98,8 @@ class _Watcher:
 
     def _seen(self, before: Sighting | None) -> Sighting:
         """Try the first of the changes that can be installed; `before` is seen again where nothing is new."""
-        to_try = attempts(self.case, self.environment, self._newest)
+        python = self.plan.spec.python
+        to_try = attempts(self.case, self.environment, lambda package: released(package).newest(python))
         failure, proof = (signature(self.case, self.environment, variant) for variant in Variant)
         failed = []
         with environments(self.plan, Variant.REPRO, self.engine, failure, self.console) as repro:
@@ -114,7 +115,7 @@ class _Watcher:
         return self._sighting(State.CANNOT, "; ".join(failed), to_try[0])
 
     def _nothing_new(self, repro: EngineEnvironments, before: Sighting, to_try: Sequence[Changes]) -> bool:
-        """Return whether what was let go then would come to the same versions now."""
+        """Return whether the same changes as then would come to the same versions now."""
         again = next((changes for changes in to_try if list(changes) == before.moved), None)
         if again is None or before.state is State.CANNOT:
             return False
@@ -125,7 +126,7 @@ class _Watcher:
         return before.same_ground(self._pinned_of(found), self.case.digest())
 
     def _tried(self, repro: EngineEnvironments, fixed: EngineEnvironments, changes: Changes, title: str) -> Sighting:
-        """Raises Unusable, and MachineError where trials can't be had."""
+        """Run the trials of both variants. Raises Unusable, and MachineError where trials can't be had."""
         with self.console.step(f"{self.case.id} with {title}") as note:
             with repro.at(changes, note) as environment:
                 versions = self._pinned_of(environment.versions)
@@ -156,10 +157,6 @@ class _Watcher:
 
     def _pinned_of(self, versions: Mapping[str, str]) -> dict[str, str]:
         return {name: versions[name] for name in packages(self.case, self.environment) if name in versions}
-
-    def _newest(self, package: str) -> str | None:
-        found = released(package).newest(self.plan.spec.python)
-        return str(found.version) if found else None
 
     def _quiet_needed(self) -> int:
         """Return how many trials without the failure say it is gone, by its measured rate, or else its declared one."""
