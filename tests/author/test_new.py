@@ -94,6 +94,13 @@ class TestWritten:
         assert said
         assert [line for line in said if "still to do" not in line and "/locks/" not in line] == []
 
+    def test_a_script_as_windows_saves_it(self, here: Path) -> None:
+        (here / "bug.py").write_bytes(b"\xef\xbb\xbf" + SCRIPT.replace("\n", "\r\n").encode())
+        directory, _ = made(here)
+        text = (directory / "repro.py").read_bytes().decode()
+        assert "\r" not in text
+        assert "\ufeff" not in text
+
     def test_gpus_and_image_are_guessed(self, here: Path) -> None:
         (here / "bug.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")
         directory, _ = made(here)

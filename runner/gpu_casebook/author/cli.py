@@ -102,7 +102,7 @@ def _check(cases: list[str]) -> None:
     problems = check_all(root(), cases)
     errors = [each for each in problems if each.severity is Severity.ERROR]
     for problem in problems:
-        if problem not in errors:
+        if problem.severity is not Severity.ERROR:
             print(problem)
     if errors:
         raise ManifestError(errors)

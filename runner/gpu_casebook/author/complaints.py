@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import urlsplit
 
 from gpu_casebook.errors import Problem, Severity
-from gpu_casebook.kinds import Grade, Variant
-from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest
+from gpu_casebook.kinds import Grade
+from gpu_casebook.manifest.model import TRIALS, Manifest
 from gpu_casebook.redact import redact
 
 MAX_LINES = 120
@@ -31,20 +31,14 @@ _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|<(https?://[^>\s]+)>|(?<![\(<\w])
 _MOVING = re.compile(r"/(?:blob|tree)/(?:main|master|develop|dev|trunk|HEAD)(?:/|$)")
 _REPORT = re.compile(r"^/[^/]+/[^/]+/(issues?|pulls?|discussions?)(?=/|$)(?:/([^/]*))?")
 
-_RANDOM = re.compile(
-    r"\b(?:rand|randn|randint|randperm|rand_like|randn_like|normal|normal_|uniform_|random|bernoulli)\("
-)
+_RANDOM = re.compile(r"\b(?:randn?(?:_like)?|randint|randperm|normal_?|uniform_|random|bernoulli)\(")
 _SEEDED = re.compile(r"manual_seed\(|\bseed\(|default_rng\(\s*[^\s)]|RandomState\(\s*[^\s)]|set_seed\(|Generator\(")
 _NETWORK = {"requests", "httpx", "aiohttp", "urllib.request", "urllib3", "huggingface_hub"}
 _DOWNLOADS = {"from_pretrained", "load_dataset", "snapshot_download", "hf_hub_download", "urlretrieve", "urlopen"}
 
 
-def warning(path: str, line: int, what: str, where: str = "") -> Problem:
-    return Problem(path, line, where, what, Severity.WARNING)
-
-
-def note(path: str, line: int, what: str, where: str = "") -> Problem:
-    return Problem(path, line, where, what, Severity.NOTE)
+def warning(path: str, line: int, what: str) -> Problem:
+    return Problem(path, line, "", what, Severity.WARNING)
 
 
 # README.md
@@ -84,7 +78,7 @@ def _has_content(text: str, heading: int) -> bool:
 
 
 def of_links(text: str, path: str, leads: Callable[[str], bool] = lambda _: True) -> Iterator[Problem]:
-    """The form of every link; none is followed."""
+    """Say which links have a wrong form; none is followed."""
     for number, line in _prose_lines(text):
         for match in _LINK.finditer(line):
             link = next(filter(None, match.groups())).rstrip(".,;")
@@ -163,7 +157,7 @@ def _of_node(node: ast.AST, path: str) -> Iterator[Problem]:
 
 
 def of_privacy(text: str, path: str) -> Iterator[Problem]:
-    """Lines that hold what an `issue` takes out."""
+    """Say which lines hold what `issue` removes."""
     for number, line in enumerate(text.splitlines(), 1):
         if found := redact(line).counts:
             yield warning(path, number, f"holds what looks private: {', '.join(sorted(found))}")
@@ -172,34 +166,42 @@ def of_privacy(text: str, path: str) -> Iterator[Problem]:
 # case.yaml
 
 
-def of_manifest(manifest: Manifest, path: str, line: Mapping[str, int]) -> Iterator[Problem]:
-    """`line` has the line of a key by its dotted place; what is not in it is on line 1."""
-    upstream = manifest.upstream
-    if len(manifest.title) > MAX_TITLE:
-        yield warning(path, line.get("title", 1), f"has {len(manifest.title)} characters, of {MAX_TITLE}", "title")
-    if manifest.title.endswith("."):
-        yield warning(path, line.get("title", 1), "ends with a full stop, and a title has none", "title")
+def line_of(lines: Mapping[str, int], where: str) -> int:
+    """Return the line of a dotted place in a manifest, or of the nearest one around it that is there."""
+    while where and where not in lines:
+        where = where.rpartition(".")[0]
+    return lines.get(where, 1)
+
+
+def of_manifest(manifest: Manifest, path: str, lines: Mapping[str, int]) -> Iterator[Problem]:
+    """Say what is wrong with a valid manifest. `lines` has the line of everything in it, by its dotted place."""
+    for found, severity in ((_warnings(manifest), Severity.WARNING), (_notes(manifest), Severity.NOTE)):
+        for where, what in found:
+            yield Problem(path, line_of(lines, where), where, what, severity)
+
+
+def _warnings(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    title, upstream, repro = manifest.title, manifest.upstream, manifest.repro.expect
+    if len(title) > MAX_TITLE:
+        yield "title", f"has {len(title)} characters, of {MAX_TITLE}"
+    if title.endswith("."):
+        yield "title", "ends with a full stop, and a title has none"
     if not upstream.issue:
-        what = "has no link to a report; readers look there first"
-        yield warning(path, line.get("upstream", 1), what, "upstream.issue")
+        yield "upstream.issue", "has no link to a report; readers look there first"
     if upstream.status == "fixed" and not upstream.fixed:
-        yield warning(path, line.get("upstream.status", 1), "by which version or commit? Add fixed:", "upstream.fixed")
-    for variant, spec in ((Variant.REPRO, manifest.repro), (Variant.FIXED, manifest.fixed)):
-        yield from _of_expectation(spec.expect, variant, path, line.get(f"{variant}.expect", line.get(variant, 1)))
+        yield "upstream.status", "by which version or commit? Add fixed:"
+    if repro.exception and not (repro.message or repro.figures or repro.cuda_error):
+        yield "repro.expect", f"any {repro.exception} would do; add a message that tells this one"
+    if repro.message and len(re.sub(r"\\.|\[[^\]]*\]|[.*+?()|^$]", "", repro.message)) < _TELLING:
+        yield "repro.expect", f"the message {repro.message!r} fits much else; take more of it"
+
+
+def _notes(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    fixed = manifest.fixed.expect
+    if not (fixed.figures or fixed.growth or fixed.same):
+        yield "fixed.expect", "a message alone proves it; a figure with a bound says more"
     if manifest.trials < TRIALS and manifest.repro.expect.rate is None:
-        yield note(path, line.get("trials", 1), f"{manifest.trials} of each say little; {TRIALS} are usual", "trials")
+        yield "trials", f"{manifest.trials} of each say little; {TRIALS} are usual"
     if all(spec.gpus and spec.grade is Grade.HARDWARE for spec in manifest.environments.values()):
-        what = "all need a GPU: could a part be shown without one (compiled only, interpreted, a model)?"
-        yield note(path, line.get("environments", 1), what, "environments")
-
-
-def _of_expectation(expect: Expectation, variant: Variant, path: str, line: int) -> Iterator[Problem]:
-    where = f"{variant}.expect"
-    if variant is Variant.FIXED:
-        if not (expect.figures or expect.growth or expect.same):
-            yield note(path, line, "a message alone proves it; a figure with a bound says more", where)
-        return
-    if expect.exception and not expect.message and not expect.figures and not expect.cuda_error:
-        yield warning(path, line, f"any {expect.exception} would do; add a message that tells this one", where)
-    if expect.message and len(re.sub(r"\\.|\[[^\]]*\]|[.*+?()|^$]", "", expect.message)) < _TELLING:
-        yield warning(path, line, f"the message {expect.message!r} fits much else; take more of it", where)
+        what = "could a part be shown without one (compiled only, interpreted, a model of the arithmetic)?"
+        yield "environments", f"all need a GPU: {what}"

@@ -270,7 +270,7 @@ class _Making:
 
 
 def _write(directory: Path, texts: dict[str, str]) -> None:
-    """Whole or not at all."""
+    """Write the directory, whole or not at all."""
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpu_casebook.author import complaints
 from gpu_casebook.author.check import check_all
-from gpu_casebook.author.complaints import note, warning
+from gpu_casebook.author.complaints import line_of, warning
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import ManifestError, Problem, Severity
@@ -89,17 +89,13 @@ def _lines(case: Case) -> Mapping[str, int]:
     return {".".join(map(str, location)): spot.line for location, spot in document.spots.items()}
 
 
-def _line(lines: Mapping[str, int], *places: str) -> int:
-    """Return the line of the first of these places that is in the manifest."""
-    return next((lines[place] for place in places if place in lines), 1)
-
-
 def _tried(case: Case, options: Options, engine: Engine, console: Console) -> tuple[list[Problem], list[str]]:
     """Run both variants, and exchanged: return what is wrong, and lines on what was done."""
     path, lines = f"cases/{case.id}/{MANIFEST}", _lines(case)
     run = run_case(case, options, engine, console)
     if isinstance(run, Skipped):
-        notes = [note(path, _line(lines, "environments"), f"not tried here: {why}") for why in run.reasons]
+        line, reasons = line_of(lines, "environments"), [f"not tried here: {why}" for why in run.reasons]
+        notes = [Problem(path, line, "", reason, Severity.NOTE) for reason in reasons]
         return notes, ["not tried: no environment can run here"]
     problems = list(_of_run(case, run, path, lines))
     done = [f"tried in environment {run.environment.name}: {run.verdict}"]
@@ -115,14 +111,14 @@ def _tried(case: Case, options: Options, engine: Engine, console: Console) -> tu
         return problems, done
     if run.verdict is Verdict.CONFIRMED:
         what = "with repro.py and fixed.py exchanged it is confirmed too, so the expectations do not tell them apart"
-        problems.append(Problem(path, _line(lines, "repro.expect", "repro"), "", what))
+        problems.append(Problem(path, line_of(lines, "repro.expect"), "", what))
     return problems, [*done, f"exchanged: {run.verdict}"]
 
 
 def _of_run(case: Case, run: Evidence, path: str, lines: Mapping[str, int]) -> Iterator[Problem]:
     if run.verdict is not Verdict.CONFIRMED:
         variant = Variant.FIXED if run.verdict is Verdict.FIX_FAILS else Variant.REPRO
-        line = _line(lines, f"{variant}.expect", variant)
+        line = line_of(lines, f"{variant}.expect")
         yield Problem(path, line, "", f"{run.verdict} in environment {run.environment.name}: {plain(headline(run))}")
         mismatches = dict.fromkeys(each for trial in run.trials_of(variant) for each in trial.mismatches)
         yield from (Problem(path, line, f"{variant}.expect", each) for each in mismatches)
@@ -137,7 +133,7 @@ def _of_run(case: Case, run: Evidence, path: str, lines: Mapping[str, int]) -> I
             if near := near_to(bound, values):
                 where = f"{variant}.expect.figures.{name}"
                 what = f"{near:.4g} was seen, which is near to the bound {bound}; leave more room"
-                yield warning(path, _line(lines, where, f"{variant}.expect"), what, where)
+                yield Problem(path, line_of(lines, where), where, what, Severity.WARNING)
 
 
 def exchanged(case: Case, scratch: Path) -> Case:

@@ -91,13 +91,13 @@ def _summary(run: Evidence) -> str:
 
 
 def _link(root: Path, case: str) -> str | None:
-    """Where the checkout's repository is on GitHub, if it says so."""
+    """Return where the checkout's repository has the case on GitHub, or None if it is not there."""
     match = _GITHUB.fullmatch((git(root, "config", "--get", "remote.origin.url") or "").strip())
     return f"https://github.com/{match['project']}/tree/HEAD/cases/{case}" if match else None
 
 
 def private(root: Path) -> Private:
-    """What is known to be private on this machine."""
+    """Return what is known to be private on this machine."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
