@@ -67,7 +67,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "CaseFile 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """No -m leaves out a manifest that is broken: nobody can know its marks."""
+    """Keep broken manifests whatever -m selects, since their marks are unknown."""
     broken = [item for item in items if isinstance(item, BrokenManifest)]
     yield
     if not config.getoption("keyword"):
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A case that is skipped is skipped where its manifest says what it needs, not here."""
+    """Report a skipped case at the line of its environment in the manifest, not at a line of this file."""
     report = yield
     if isinstance(item, CaseItem) and report.skipped and isinstance(report.longrepr, tuple):
         report.longrepr = (str(item.path), item.line, report.longrepr[2])
@@ -84,7 +84,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pages are written once, at the end: workers of xdist leave evidence alone."""
+    """Write the pages once, at the end: workers of xdist only write evidence."""
     reports = session.config.getoption("casebook_reports")
     if not reports or hasattr(session.config, "workerinput") or not Path(reports, "evidence").is_dir():
         return
@@ -193,7 +193,7 @@ class CaseItem(pytest.Item):
 
 
 def _reports(config: pytest.Config) -> Path | None:
-    """Where evidence goes: a test run leaves the checkout's own as it is. None where pytest has no cache."""
+    """Return where evidence goes, never to the checkout's reports unless asked; None where pytest has no cache."""
     if named := config.getoption("casebook_reports"):
         return Path(named)
     cache = getattr(config, "cache", None)

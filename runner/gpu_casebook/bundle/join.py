@@ -35,7 +35,7 @@ def join(returned: Returned, case: Case, reports: Path) -> Joined:
 
 
 def _changes(evidence: Evidence, case: Case) -> Iterator[str]:
-    """What of the case is not as it was when the bundle was packed."""
+    """Yield what of the case has changed since the bundle was packed."""
     if evidence.case.digest != case.digest():
         yield f"{case.id}: manifest or scripts have changed since the bundle was packed"
     name = evidence.environment.name

@@ -45,7 +45,7 @@ class PackOptions:
 
 
 def pack(root: Path, options: PackOptions, engine: Engine | None, into: Path, note: Note) -> Bundle:
-    """Write the archive `into`, whole or not at all. `engine` packs its environments; None where the host has them.
+    """Write the archive `into`, whole or not at all. `engine` packs the environments; None if the host has them.
 
     Raises UsageError, ManifestError where there is no lock, BuildError where wheels can't be had, and what preparing
     an environment raises.
@@ -83,19 +83,19 @@ def pack(root: Path, options: PackOptions, engine: Engine | None, into: Path, no
 
 
 def _checkout(root: Path, case: Case) -> dict[str, Path]:
-    """What the runner finds there as its checkout: this one case, the images, and the runner itself."""
+    """Return the files of the runner's checkout on the host: this one case, the images, and the runner itself."""
     parts = {f"cases/{case.id}": case.directory, "images": root / "images", "runner": CHECKOUT / "runner"}
     return {f"checkout/{name}/{inner}": path for name, top in parts.items() for inner, path in _files(top).items()}
 
 
 def _files(top: Path) -> dict[str, Path]:
-    """Every file in `top` by its path in there, without compiled Python."""
+    """Return every file in `top` by its path in there, without compiled Python."""
     found = {path.relative_to(top): path for path in top.rglob("*") if path.is_file()}
     return {inner.as_posix(): path for inner, path in found.items() if "__pycache__" not in inner.parts}
 
 
 def _runner_wheels(options: PackOptions, stage: Path, note: Note) -> dict[str, list[str]]:
-    """For each Python, the wheels; uv only where there will be something to install."""
+    """Return the runner's wheels for each Python. uv is one of them only if the host has something to install."""
     left_out = "" if registry.kind(options.engine).uses_host_python else "uv"
     roots = [each for each in _dependencies() if wheels.name_of(each) != left_out]
     (stage / WHEELS).mkdir()

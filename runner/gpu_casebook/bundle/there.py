@@ -1,4 +1,4 @@
-"""On the host without a network: a verified bundle -> the case's verdict, and one file to bring back."""
+"""Running a bundle on the host without a network: the case's verdict, and one file to bring back."""
 
 import io
 import os
@@ -25,12 +25,15 @@ from gpu_casebook.run.plan import Skipped
 
 
 def is_its_own(home: Path) -> bool:
-    """Whether this runner is the one that the bundle at `home` brought along."""
+    """Return whether this runner is the one in the bundle at `home`."""
     return CHECKOUT.resolve() == (home / "checkout").resolve()
 
 
 def hand_over(home: Path, words: Sequence[str], files: Sequence[Path]) -> NoReturn:
-    """Become the bundle's own runner: another may judge otherwise. `words` are the command's, `files` among them."""
+    """Replace this process by the bundle's own runner, since another may judge differently.
+
+    `words` are the command's arguments, with `files` among them.
+    """
     named = {str(file) for file in files}
     options = [word for word in words if word not in named]
     os.execv(sys.executable, [sys.executable, str(home / "run.py"), *options])  # noqa: S606

@@ -36,7 +36,7 @@ _FULL = "no space left on device"
 
 
 def connect(timeout_s: int = 60) -> DockerClient:
-    """The engine that DOCKER_HOST or the Docker context names. Raises EngineError where none answers."""
+    """Connect to the engine that DOCKER_HOST or the Docker context names. Raises EngineError if none answers."""
     host = os.environ.get("DOCKER_HOST", "")
     tunnel = Tunnel(host) if host.startswith(SCHEME) else None
     try:
@@ -63,14 +63,14 @@ class _BehindSsh(DockerClient):
 
 
 def is_here(client: DockerClient) -> bool:
-    """Whether the engine is on this machine, as far as its address tells."""
+    """Return whether the engine is on this machine, judged by its address."""
     address = client.api.base_url
     here = any(place in address for place in ("//localhost", "//127.0.0.1", "//[::1]"))
     return here and not isinstance(client, _BehindSsh)
 
 
 def _drop_frames(error: BaseException | None) -> None:
-    """The SDK leaves open sockets in tracebacks; nobody should be warned of them later, somewhere else."""
+    """Clear the tracebacks: the SDK leaves open sockets in them, which would give a ResourceWarning later on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         while error is not None:
@@ -80,7 +80,7 @@ def _drop_frames(error: BaseException | None) -> None:
 
 @contextmanager
 def speaking(doing: str) -> Iterator[None]:
-    """Turns what the SDK raises in this block into an error of ours, as "could not <doing>: <what happened>".
+    """Turn what the SDK raises in this block into an error of ours: "could not <doing>: <what happened>".
 
     Raises MachineError where the engine's disk is full, otherwise EngineError.
     """
@@ -95,7 +95,7 @@ def speaking(doing: str) -> Iterator[None]:
 
 @contextmanager
 def only_if_present() -> Iterator[None]:
-    """Passes over objects that are gone already, or on their way out."""
+    """Ignore objects that are gone already, or are being removed."""
     try:
         yield
     except NotFound:
@@ -106,7 +106,7 @@ def only_if_present() -> Iterator[None]:
 
 
 def disk_is_full(error: Exception) -> bool:
-    """Of the engine's machine."""
+    """Return whether the error says that the disk of the engine's machine is full."""
     return _FULL in _line(error).lower()
 
 
@@ -124,7 +124,7 @@ def _line(error: Exception) -> str:
 
 
 def _root_cause(error: BaseException) -> str | None:
-    """What the system said: the SDK and its libraries wrap it several times."""
+    """Return what the operating system said: the SDK and its libraries wrap it several times."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
@@ -134,9 +134,9 @@ def _root_cause(error: BaseException) -> str | None:
 
 
 def output_of(container: Container) -> Iterator[Piece]:
-    """Pieces of stdout and stderr, of one of the two at a time, from now to the container's end.
+    """Yield pieces of stdout and stderr, of one of the two at a time, from now to the container's end.
 
-    The connection stands when this returns, so that nothing of what a container says from its start is lost.
+    The connection is open when this returns, so that attaching before the start loses nothing.
     """
     stream: Any = container.attach(stream=True, demux=True, stdout=True, stderr=True, logs=False)
     return _closing(stream, stream._response)  # noqa: SLF001 what the SDK calls close leaves the descriptor open
@@ -148,19 +148,19 @@ def _closing(pieces: Iterable[Piece], response: requests.Response) -> Iterator[P
 
 
 def exec_stdout(container: Container, command: Sequence[str], *, user: str) -> str:
-    """What a program prints that is run in a container beside what runs there. Raises APIError where nothing runs."""
+    """Run a program in a running container, and return its stdout. Raises APIError where nothing runs."""
     ended: Any = container.exec_run(list(command), user=user, demux=True)
     return (ended.output[0] or b"").decode("utf-8", "replace")
 
 
 def version_of(client: DockerClient) -> str:
-    """Such as "Docker 20.10.24"."""
+    """Return the engine's version, such as "Docker 20.10.24"."""
     with speaking("ask the Docker engine for its version"):
         return f"Docker {client.version()['Version'].partition('+')[0]}"
 
 
 def find_image(client: DockerClient, name: str) -> ImageFacts | None:
-    """The image as the engine has it, by name or id; None where it is not there. `base` is left open."""
+    """Return the image of this name or id as the engine has it, or None. `base` is left open."""
     with speaking(f"look for the image {name}"):
         try:
             image = client.images.get(name)
@@ -170,7 +170,7 @@ def find_image(client: DockerClient, name: str) -> ImageFacts | None:
 
 
 def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:
-    """One archive of these images with their names, in pieces; what they share is in it once. Raises EngineError."""
+    """Yield an archive of these images and their names, in pieces; shared layers are in it once. Raises EngineError."""
     with speaking(f"save {', '.join(names)}"):
         url = f"{client.api.base_url}/images/get"
         with client.api.get(url, params={"names": list(names)}, stream=True) as answer:
@@ -180,7 +180,7 @@ def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:
 
 
 def load(client: DockerClient, pieces: Iterable[bytes]) -> None:
-    """Take in what `save` gave. Raises EngineError, or MachineError where the disk is full."""
+    """Load what `save` gave. Raises EngineError, or MachineError where the disk is full."""
     with speaking("load the images"):
         answer: Iterable[dict[str, Any]] = client.api.load_image(iter(pieces))  # type: ignore[no-untyped-call]
         for chunk in answer:
@@ -190,7 +190,7 @@ def load(client: DockerClient, pieces: Iterable[bytes]) -> None:
 
 
 def registry_digest(client: DockerClient, name: str) -> str:
-    """What the registry has under this name, as the engine hears it: "sha256:...". Raises EngineError."""
+    """Ask the engine which digest the registry has under this name: "sha256:...". Raises EngineError."""
     with speaking(f"ask the registry for {name}"):
         found = cast("dict[str, Any]", client.api.inspect_distribution(name))  # type: ignore[no-untyped-call]
     return str(found["Descriptor"]["digest"])

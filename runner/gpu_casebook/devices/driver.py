@@ -1,4 +1,4 @@
-"""How a trial gets at a GPU: what this host and the Docker engine have for that, and which of it is taken."""
+"""How a trial gets access to a GPU: what this host and the Docker engine offer, and which of it is used."""
 
 import os
 import re
@@ -40,14 +40,14 @@ class HostFacts:
 
     @property
     def library_directories(self) -> list[str]:
-        """Where a program has to be told to look; none if the loader knows."""
+        """What LD_LIBRARY_PATH must name for a program to find the driver; nothing if the loader knows."""
         if self.loader_knows:
             return []
         return sorted({str(path.parent) for name, path in self.libraries.items() if name.startswith("libcuda.so")})
 
 
 def host_facts(cdi_directories: Iterable[str] = ("/etc/cdi", "/var/run/cdi")) -> HostFacts:
-    """Look at this host. Cheap: a few directory listings and one call of ldconfig."""
+    """Return what this host has. Cheap: a few directory listings and one call of ldconfig."""
     found = [Path(match[2]).parent for match in _LOADER_LINE.finditer(_ldconfig())]
     loader = [path for path in found if "i386" not in path.name and path.name != "lib32"]
     named = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
@@ -70,7 +70,7 @@ def _ldconfig() -> str:
 
 
 def driver_libraries(places: Iterable[Path]) -> dict[str, Path]:
-    """The driver's libraries in these directories: of each name the first, and only of libcuda's own version.
+    """Return the driver's libraries in these directories: the first of each name, and only of libcuda's own version.
 
     A CUDA toolkit may bring a newer libcuda for forward compatibility in a directory called compat, and a container
     toolkit has libraries with names such as the driver's: both are left out.
@@ -85,7 +85,7 @@ def driver_libraries(places: Iterable[Path]) -> dict[str, Path]:
 
 
 def _version(path: Path | None) -> str | None:
-    """The driver's version in a library's real name: "580.159.04"; None where it has none."""
+    """Return the driver's version in a library's real name, such as "580.159.04", or None."""
     match = re.search(r"\.so\.(\d+\.\d[\d.]*)$", path.resolve().name) if path else None
     return match[1] if match else None
 

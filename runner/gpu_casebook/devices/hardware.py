@@ -1,4 +1,4 @@
-"""GPUs of this host: what is there, whether it does for an environment, and one lock per device across processes."""
+"""GPUs of this host: which there are, which fit an environment, and a lock for each across processes."""
 
 import ctypes
 import fcntl
@@ -81,7 +81,7 @@ def _gpu(index: int, driver: str) -> HostGpu | None:
 
 
 def meets(spec: EnvironmentSpec, found: Sequence[HostGpu] | Sequence[Gpu]) -> str | None:
-    """Return why these GPUs do not do for this environment, or None if they do."""
+    """Return why these GPUs do not fit this environment, or None if they do."""
     reasons = [reason for gpu in found if (reason := _unfit(spec, gpu))]
     fit = len(found) - len(reasons)
     if fit >= spec.gpus:
@@ -94,7 +94,7 @@ def meets(spec: EnvironmentSpec, found: Sequence[HostGpu] | Sequence[Gpu]) -> st
 
 
 def suitable(spec: EnvironmentSpec, found: Sequence[HostGpu]) -> list[int]:
-    """Return the indices of the GPUs that do for this environment, the one with the most free memory first."""
+    """Return the indices of the GPUs that fit this environment, the one with the most free memory first."""
     fit = [gpu for gpu in found if _unfit(spec, gpu) is None]
     return [gpu.index for gpu in sorted(fit, key=lambda gpu: -gpu.free_bytes)]
 

@@ -1,4 +1,4 @@
-"""Does this driver, and does this GPU, do for what a lock pins? The tables are in compatibility.toml."""
+"""Which drivers and GPUs work with what a lock pins. The tables are in compatibility.toml."""
 
 import tomllib
 from collections.abc import Sequence

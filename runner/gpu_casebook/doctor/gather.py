@@ -68,7 +68,7 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
 
 
 def _recipes(cases: Sequence[Case]) -> list[Recipe]:
-    """Of the cases that have all their locks."""
+    """Return the recipes of the cases that have all their locks."""
     every = []
     for case in cases:
         with suppress(ManifestError):
@@ -77,7 +77,7 @@ def _recipes(cases: Sequence[Case]) -> list[Recipe]:
 
 
 def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]:
-    """The engine, and the locks that it has an image of."""
+    """Return the facts of the Docker engine, and the locks that it has an image of."""
     host = os.environ.get("DOCKER_HOST")
     try:
         with registry.kind(registry.capable("has_images")).connect(root) as engine:
@@ -95,7 +95,7 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
 
 
 def _in_environments(root: Path, every: Sequence[Recipe]) -> set[str]:
-    """The locks that there is a virtual environment of."""
+    """Return the locks that there is a virtual environment of."""
     with suppress(CasebookError), registry.kind(registry.capable("uses_host_python")).connect(root) as engine:
         return _ready(engine, every)
     return set()
@@ -106,7 +106,7 @@ def _ready(engine: Engine, every: Sequence[Recipe]) -> set[str]:
 
 
 def _directories(root: Path, docker: DockerFacts) -> list[Directory]:
-    """What gets large: reports, virtual environments, uv's downloads, and the engine's images if it is here."""
+    """Return what gets large: reports, virtual environments, uv's downloads, and images if the engine is here."""
     uv_cache = Path(os.environ.get("UV_CACHE_DIR") or user_cache_path("uv"))
     found = [
         directory("reports", root / "reports"),
@@ -119,7 +119,7 @@ def _directories(root: Path, docker: DockerFacts) -> list[Directory]:
 
 
 def directory(name: str, path: Path, *, ours: bool = True) -> Directory:
-    """Facts of a directory, or of its nearest parent that is there. `ours` is what this user must be able to write."""
+    """Return facts of a directory, or of its nearest parent that exists. `ours`: this user must be able to write it."""
     # Not Path.is_dir, which raises where this user may not look.
     nearest = next(each for each in (path, *path.absolute().parents) if os.path.isdir(each))  # noqa: PTH112
     free = shutil.disk_usage(nearest).free
@@ -127,7 +127,7 @@ def directory(name: str, path: Path, *, ours: bool = True) -> Directory:
 
 
 def proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that name proxies, without the user and password that may be in them."""
+    """Return the variables that name proxies, without the user and password that may be in them."""
     names = [name for each in _PROXIES for name in (each, each.upper()) if environ.get(name)]
     return {name: re.sub(r"^(\w+://)?.*@", r"\1", environ[name]) for name in names}
 
@@ -145,13 +145,13 @@ def _shared_memory_bytes() -> int | None:
 
 
 def _pythons() -> list[str]:
-    """Minor versions on PATH, and this one."""
+    """Return the minor versions of Python on PATH, and this one."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     return sorted({here, *(f"3.{minor}" for minor in range(9, 20) if shutil.which(f"python3.{minor}"))})
 
 
 def _index_error() -> str | None:
-    """Why the package index does not answer: uv itself asks it for one package, with all settings that it has."""
+    """Return why the package index does not answer: uv itself asks it for one package, with all of its settings."""
     try:
         done = subprocess.run(
             [uv.program(), "pip", "compile", "--no-cache", "--no-deps", "--quiet", "--python-version", "3.11", "-"],
@@ -193,7 +193,7 @@ def _need(case: Case, name: str, in_images: Collection[str], in_environments: Co
 
 
 def cuda_of(pins: Mapping[str, str]) -> str | None:
-    """The CUDA version, as "12.1", that the pinned packages were built with; None if they do not say."""
+    """Return the CUDA version, as "12.1", that the pinned packages were built with, or None if they do not say."""
     runtime = next((pins[name] for name in _RUNTIMES if name in pins), None)
     if runtime:
         return ".".join(runtime.split(".")[:2])

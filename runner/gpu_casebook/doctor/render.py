@@ -12,7 +12,7 @@ _ABOUT_SHOWN = 3
 
 
 def lines(facts: Facts, needs: Sequence[Need], findings: Sequence[Shortcoming]) -> Iterator[str]:
-    """What is here, then two lines for each finding: what is wrong, and what fixes it; then how many there are."""
+    """Yield a line on what is here, two on each finding (what is wrong, and what fixes it), and one of counts."""
     yield f"Python {facts.python}; uv {facts.uv}; {_docker(facts)}; {_gpus(facts)}"
     for finding in findings:
         yield f"{finding.severity + ':':<8} {_about(finding.about)}{finding.what}"

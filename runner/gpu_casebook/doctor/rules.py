@@ -276,7 +276,7 @@ def hardware_unmet(facts: Facts, need: Need) -> Advice:
 
 
 def _without_code(facts: Facts, need: Need) -> Iterator[tuple[HostGpu, Build]]:
-    """GPUs that the case would be given, and the build of PyTorch that has no code for them."""
+    """Yield the GPUs that the case would be given and its build of PyTorch has no code for, each with that build."""
     wheel = build(need.torch, need.cuda) if need.torch and need.cuda else None
     if wheel is None or not need.spec.gpus:
         return
