@@ -197,3 +197,10 @@ def test_nothing_is_written_by_a_tunnel_that_was_never_used(monkeypatch: pytest.
     tunnel.close()
     tunnel.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_tunnel_that_nobody_closed_goes_with_its_process(tmp_path: Path) -> None:
+    code = "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+    code += "from gpu_casebook.daemon.ssh_tunnel import Tunnel\nassert Tunnel('ssh://box.invalid').socket.exists()"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert not list(tmp_path.iterdir())
