@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.text import one_line
+from gpu_casebook.words import counted, plural
 
 NOT_CONFIRMED = ExitStatus.SOME_NOT_CONFIRMED
 BROKE = ExitStatus.SOME_BROKE
@@ -36,7 +37,7 @@ def lines(run: Run) -> list[str]:
     broke = [_line(f"broke: {each.job.name}", each.reason) for each in _sorted(of[End.BROKE])]
     more = len(broke) - _BROKE_SHOWN
     lost = [
-        _line(f"lost {len(each.lost)} worker{'s' * (len(each.lost) > 1)}: {each.job.name}", each.lost[-1].reason)
+        _line(f"lost {plural(len(each.lost), 'worker')}: {each.job.name}", each.lost[-1].reason)
         for each in run.finished
         if each.lost
     ]
@@ -64,7 +65,7 @@ def _first(run: Run, judged: Sequence[Finished], of: Mapping[End, Sequence[Finis
     confirmed = sum(each.confirmed for each in judged)
     counts = {"reused": len(of[End.REUSED]), "skipped": len(of[End.SKIPPED]), "broke": len(of[End.BROKE])}
     counts["not run"] = len(run.left)
-    rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    rest = counted(counts)
     return f"{confirmed} of {len(judged)} confirmed{f' ({rest})' if rest else ''}"
 
 

@@ -12,7 +12,7 @@ from gpu_casebook.corpus.events import Machine, Start
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.schedule import left_s
 from gpu_casebook.text import one_line
-from gpu_casebook.words import seconds
+from gpu_casebook.words import plural, seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -144,6 +144,6 @@ def line(finished: Finished, done: int, total: int) -> str:
     number = f"[{done:>{len(str(total))}}/{total}]"
     took = f"{finished.duration_s:.1f} s" + (f", {finished.worker}" if finished.worker else "")
     lost = len(finished.lost)
-    again = f", after {lost} lost worker{'s' * (lost > 1)}" if lost else ""
+    again = f", after {plural(lost, 'lost worker')}" if lost else ""
     text = f"{number} {outcome(finished)} {finished.job.name} ({took}{again})"
     return text if finished.confirmed or not finished.reason else f"{text}: {one_line(finished.reason, _REASON)}"

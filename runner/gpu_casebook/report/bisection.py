@@ -6,12 +6,12 @@ from gpu_casebook.report.words import interval
 
 
 def page(found: Bisection) -> str:
-    """The page of a bisection, finished or under way."""
+    """Return the page of a bisection, finished or under way."""
     return render_template("bisect.md.j2", found=found, sureness=sureness(found))
 
 
 def sureness(found: Bisection) -> list[str]:
-    """How far the answer can be trusted, in sentences."""
+    """Return how far the answer can be trusted, in sentences."""
     rate, needed, asked = found.rate, found.quiet_needed, found.question
     if not (rate and needed and found.first and found.doubt is not None):
         return ["The search is not finished."]

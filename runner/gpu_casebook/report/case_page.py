@@ -23,7 +23,7 @@ PROVENANCE = {
 
 
 def case_page(runs: Sequence[Evidence]) -> str:
-    """The page of the case that all of these runs are of. Raises ValueError if there are none, or of several cases."""
+    """Return the page of one case. Raises ValueError if there are no runs, or runs of several cases."""
     ids = {run.case.id for run in runs}
     if len(ids) != 1:
         raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
@@ -47,7 +47,7 @@ def case_page(runs: Sequence[Evidence]) -> str:
 
 
 def _section(run: Evidence, fix_diff: str) -> Markdown:
-    """What the page shows of one run."""
+    """Return the section of one run. `fix_diff`: what the page shows above as the fix."""
     return render_template(
         "case_run.md.j2",
         run=run,
@@ -62,7 +62,7 @@ def _section(run: Evidence, fix_diff: str) -> Markdown:
 
 
 def _instruments(run: Evidence) -> list[Words]:
-    """Those with a conclusion, such as a table's, come first."""
+    """Return what each instrument showed; those with a conclusion, such as a table's, first."""
     shown = [
         words_of(f"{found.tool} on {each.variant}, run {each.number}: {each.outcome}", found, each.infra, each.stdout)
         for each in run.sanitized
@@ -72,7 +72,7 @@ def _instruments(run: Evidence) -> list[Words]:
 
 
 def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
-    """Variant, number, how often, and the text of its first time; the most frequent first."""
+    """Yield variant, number, how often it came, and the text of the first; the most frequent first."""
     own = [(trial.variant, xid) for trial in [*run.trials, *run.sanitized] for xid in trial.xids]
     count = Counter((variant, xid.number, xid.process) for variant, xid in own)
     texts = {(variant, xid.number, xid.process): xid.text for variant, xid in reversed(own)}
@@ -102,7 +102,7 @@ def _other_links(upstream: UpstreamFacts, home: str | None) -> list[str]:
 
 
 def _revision(revision: str, home: str | None) -> Markdown:
-    """A commit by its first 12 digits, linked where it is known to be on GitHub; anything else as it stands."""
+    """Return a commit by its first 12 digits, with a link if `home` is known; anything else as it is."""
     if not re.fullmatch("[0-9a-f]{40}", revision):
         return code(revision)
     return Markdown(f"[`{revision[:12]}`]({home}/commit/{revision})") if home else code(revision[:12])

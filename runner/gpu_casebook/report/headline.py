@@ -34,12 +34,12 @@ _WORDS = {
 }
 
 
+# Stands before and after what is code in a headline, such as a kernel's name. Removed from what programs printed.
 _MARK = "\0"
-"""Stands before and after what is code in a headline, such as a kernel's name. Removed from what programs printed."""
 
 
 def headline(run: Evidence) -> str:
-    """The report's first line, for `plain` or `markdown`. What the verdict said, unless a GPU fault reproduces."""
+    """Return the report's first line, for `plain` or `markdown`: the verdict's, unless a GPU fault reproduces."""
     said = plain(run.reasons[0]) if run.reasons else ""
     match = _HEADLINE.fullmatch(said)
     fault = _fault(run, match["how"]) if match else ""
@@ -47,10 +47,12 @@ def headline(run: Evidence) -> str:
 
 
 def plain(line: str) -> str:
+    """Return a headline as the terminal shows it."""
     return line.replace(_MARK, "")
 
 
 def markdown(line: str) -> Markdown:
+    """Return a headline as a page shows it: what is code there is code here."""
     parts = line.split(_MARK)
     return Markdown("".join(code(part) if at % 2 else with_names(part) for at, part in enumerate(parts)))
 
@@ -60,7 +62,7 @@ def _code(text: str) -> str:
 
 
 def summary(run: Evidence) -> list[str]:
-    """What the terminal shows at the end: the verdict and its headline, other reasons, and what lowers the worth."""
+    """Return what the terminal shows: verdict, headline, other reasons, what makes the evidence worth less."""
     first = f"{run.verdict}: {run.case.id}, environment {run.environment.name} on {run.device}"
     drift = [f"drift: {line}" for line in run.environment.drift[:DRIFT_SHOWN]]
     if len(run.environment.drift) > DRIFT_SHOWN:
@@ -70,7 +72,7 @@ def summary(run: Evidence) -> list[str]:
 
 
 def _fault(run: Evidence, how: str) -> str:
-    """How it fails; nothing where neither a CUDA error nor a finding says more than the verdict does."""
+    """Return how it fails; empty if neither a CUDA error nor a finding says more than the verdict does."""
     trial, found = failing(run.trials), finding_of(run)
     if trial:
         return f"{_error(trial.observation, found)}{_assertion(trial)}{_place(run, trial)}"
@@ -81,7 +83,7 @@ def _fault(run: Evidence, how: str) -> str:
 
 
 def finding_of(run: Evidence) -> Finding | None:
-    """What is most telling of all that compute-sanitizer found in repro; what the case declares comes first.
+    """Return the most telling finding of compute-sanitizer in repro; one that the case declares comes first.
 
     What it found in fixed as well is left out: both have it, and only one fails.
     """
@@ -109,7 +111,7 @@ def _error(seen: Observation, found: Finding | None) -> str:
 
 
 def _marked(found: Finding) -> str:
-    """The finding in a few words, with the kernel's name as code."""
+    """Return the finding in a few words, with the kernel's name as code."""
     words, name = brief(found), found.kernel_name
     if not name:
         return words

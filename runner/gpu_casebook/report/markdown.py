@@ -36,7 +36,7 @@ class Markdown(str):
 
 
 def prose(text: str, limit: int = LINE_LIMIT) -> Markdown:
-    """One line of running text, good in a table's cell too."""
+    """Return one line of running text, safe in a cell of a table too."""
     if isinstance(text, Markdown):
         return text
     line = _SPECIAL.sub(r"\\\g<0>", one_line(text, limit))
@@ -51,13 +51,13 @@ def with_names(text: str) -> Markdown:
 
 
 def _piece(text: str) -> Markdown:
-    """`prose` is for whole lines: the space at the ends of a piece stays."""
+    """`prose` strips a line; here the spaces at the ends stay, since more follows on the same line."""
     before, after = text[:1] == " ", len(text) > 1 and text[-1:] == " "
     return Markdown(f"{' ' * before}{prose(text)}{' ' * after}")
 
 
 def code(text: str, limit: int = LINE_LIMIT) -> Markdown:
-    """One line of code, good in a table's cell too."""
+    """Return one line of code, safe in a cell of a table too."""
     line = one_line(text, limit)
     if not line:
         return Markdown("")
@@ -80,7 +80,7 @@ def listed(texts: Iterable[str]) -> Markdown:
 
 
 def fence(text: str, language: str = "text") -> Markdown:
-    """A block of literal lines: its fence is longer than any run of backticks inside."""
+    """Return a block of literal lines: its fence is longer than any run of backticks inside."""
     body = plain(text).strip("\n")
     longest = max(map(len, re.findall(r"`+", body)), default=0)
     ticks = "`" * max(3, longest + 1)
@@ -88,21 +88,21 @@ def fence(text: str, language: str = "text") -> Markdown:
 
 
 def link(text: str, url: str) -> Markdown:
-    """A link to a web page; only the text where the address is no web page's."""
+    """Return a link to a web page; only the text if the address is none of the web."""
     if not re.fullmatch(r"https?://[^\s<>()`\\]+", url):
         return prose(text)
     return Markdown(f"[{prose(text)}]({url.replace('|', '%7C')})")
 
 
 def local_link(text: str, path: str | None, top: str = "") -> Markdown:
-    """A link to a file below `top`, the way there from the page; only the text where the path may lead elsewhere."""
+    """Return a link to a file below `top`, relative to the page; only the text if the path could lead elsewhere."""
     if path is None or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", path):
         return prose(text)
     return Markdown(f"[{prose(text)}]({top}{path})")
 
 
 def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> Markdown:
-    """Render one of the package's templates/."""
+    """Render a template of the package's templates/, with the filters of this module."""
     return Markdown(_environment(package).get_template(template).render(**values))
 
 

@@ -51,7 +51,7 @@ def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
 
 
 def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
-    """The page over all cases: by id, hardware before simulated, newest first; and what newer releases changed."""
+    """Return the page over all cases: by id, hardware first, newest first; and what newer releases changed."""
     ids = sorted({run.case.id for run in runs})
     ordered = [run for case in ids for run in newest_hardware_first([run for run in runs if run.case.id == case])]
     count = Counter(run.verdict for run in runs)
@@ -72,6 +72,6 @@ def _changes(watched: Sequence[Watched]) -> list[Change]:
 
 
 def _fixed(watched: Sequence[Watched]) -> list[tuple[str, str, Sighting]]:
-    """Case, environment and what was seen last, for failures that the newest releases do not have."""
+    """Return case, environment and the last sighting of each failure that the newest releases do not have."""
     latest = ((record.case, name, record.latest(name)) for record in watched for name in record.history)
     return [(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]

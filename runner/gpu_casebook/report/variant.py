@@ -51,6 +51,7 @@ class Stack(NamedTuple):
 
 
 def variant_section(run: Evidence, variant: Variant) -> Markdown:
+    """Return the section of one variant in one run: its rate, a table of aspects, and the output of one trial."""
     trials = run.trials_of(variant)
     counted = [trial for trial in trials if trial.outcome is not Outcome.INFRA]
     sample = _sample(trials)
@@ -70,7 +71,7 @@ def variant_section(run: Evidence, variant: Variant) -> Markdown:
 
 
 def _stacks(trial: Trial | None) -> list[Stack]:
-    """One for each process, from the source that says most; the trial's first process first."""
+    """Return a stack for each process, from the source that says most; the trial's first process first."""
     telling = list(_STACK_SOURCES)
     found = sorted(trial.observation.stacks if trial else (), key=lambda stack: telling.index(stack.source))
     best = {stack.number: stack for stack in reversed(found)}
@@ -79,7 +80,7 @@ def _stacks(trial: Trial | None) -> list[Stack]:
 
 
 def _innermost(text: str) -> str:
-    """The first lines: the innermost frames come first."""
+    """Return the first lines of a stack, which are its innermost frames."""
     lines = text.splitlines()
     left_out = len(lines) - STACK_LINES
     shown = tail("\n".join(lines[:STACK_LINES]), STACK_LINES, STACK_WIDTH)
@@ -87,13 +88,13 @@ def _innermost(text: str) -> str:
 
 
 def _sample(trials: Sequence[Trial]) -> Trial | None:
-    """A trial that went otherwise says more than one that did not, and both more than one the machine spoiled."""
+    """Return the trial to show: one that went otherwise says most, one that the machine spoiled least."""
     telling = [Outcome.OTHERWISE, Outcome.AS_EXPECTED, Outcome.INFRA]
     return min(trials, key=lambda trial: telling.index(trial.outcome), default=None)
 
 
 def _rows(run: Evidence, variant: Variant, counted: Sequence[Trial]) -> Iterator[AspectRow]:
-    """What is declared, then what else was printed, then what compute-sanitizer finds, in trials of its own."""
+    """Yield what is declared, then other figures, then what compute-sanitizer finds, which has trials of its own."""
     lines = run.case.signature.get(variant, [])
     declared = {aspect: value for aspect, _, value in (line.partition(": ") for line in lines)}
     under_sanitizer = declared.pop(EXECUTABLE, None)
@@ -133,7 +134,7 @@ def _finding(report: SanitizerReport) -> str:
 
 
 def _together(seen: Sequence[Markdown]) -> Markdown:
-    """Each different thing once, the most frequent first, with how often where they differ."""
+    """Return each different text once, the most frequent first; with how often it came if there are several."""
     count = Counter(each or NOTHING for each in seen).most_common()
     if len(count) == 1:
         return count[0][0]
@@ -141,7 +142,7 @@ def _together(seen: Sequence[Markdown]) -> Markdown:
 
 
 def _seen(aspect: str, declared: str, trial: Trial) -> Markdown:
-    """What is seen of an aspect in one trial, given what is declared; empty for nothing."""
+    """Return what one trial showed of an aspect, or nothing. `declared` chooses the line of a message."""
     seen = trial.observation
     match aspect:
         case "exit status" | "signal":

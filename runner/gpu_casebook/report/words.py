@@ -28,14 +28,14 @@ def interval(rate: Rate) -> str:
 
 
 def packages(environment: EnvironmentFacts) -> str:
-    """Say in a word whether what was installed is what was declared."""
+    """Return in a word whether what was installed is what was declared."""
     if environment.attestation is None:
         return "not attested"
     return "exact" if environment.exact else "drifted"
 
 
 def cautions(environment: EnvironmentFacts) -> list[str]:
-    """What makes evidence from this environment worth less, in sentences."""
+    """Return what makes evidence from this environment worth less, in sentences."""
     found = [SIMULATED] if environment.grade is Grade.SIMULATED else []
     if environment.attestation is None:
         return [*found, UNATTESTED]
@@ -43,7 +43,7 @@ def cautions(environment: EnvironmentFacts) -> list[str]:
 
 
 def page_name(case: str) -> str:
-    """File name of a case's page in the reports directory."""
+    """Return the name of a case's page in the reports directory."""
     return f"{slug(case)}.md"
 
 
@@ -53,7 +53,7 @@ def gpu(found: Gpu) -> str:
 
 
 def newest_hardware_first(runs: list[Evidence]) -> list[Evidence]:
-    """What ran before what was skipped, hardware before simulated, newest first; ties by what was run where."""
+    """Sort: runs before skipped ones, hardware before simulated, newest first; ties by environment, engine, device."""
     named = sorted(runs, key=lambda run: (run.environment.name, run.engine.name, run.device))
     newest = sorted(named, key=lambda run: utc(run.started), reverse=True)
     return sorted(newest, key=lambda run: (run.verdict is Verdict.SKIPPED, run.environment.grade is Grade.SIMULATED))

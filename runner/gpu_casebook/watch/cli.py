@@ -38,6 +38,7 @@ def watch(
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.report.pages import render
     from gpu_casebook.watch.watcher import watch as watch_case
+    from gpu_casebook.words import plural
 
     out, place = Console(sys.stdout), reports or root() / "reports"
     chosen = chosen_cases(cases)
@@ -51,7 +52,7 @@ def watch(
                 out.say(f"{case.id}, {_summary(found)}")
                 changes += found.changed
     *_, index = render(place, [])
-    out.say(f"{changes or 'no'} change{'s' * (changes != 1)}; index: {shown(index)}")
+    out.say(f"{plural(changes, 'change') if changes else 'no changes'}; index: {shown(index)}")
     if changes:
         raise typer.Exit(ExitStatus.CHANGED)
 

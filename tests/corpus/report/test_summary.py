@@ -57,9 +57,9 @@ def test_per_device_and_per_environment() -> None:
     assert [(each.name, each.jobs) for each in summary.by_environment] == [("current", 6), ("front-end", 1)]
 
 
-def test_compared_with_the_run_before_and_never_with_a_later_one() -> None:
-    assert summarise(TODAY, [TODAY, YESTERDAY]).compared_with == YESTERDAY.id
-    assert summarise(YESTERDAY, [TODAY, YESTERDAY]).compared_with is None
+def test_compared_with_the_last_run_before() -> None:
+    assert summarise(TODAY, [YESTERDAY]).compared_with == YESTERDAY.id
+    assert summarise(YESTERDAY).compared_with is None
 
 
 def test_what_asks_for_attention_comes_first() -> None:

@@ -27,7 +27,7 @@ def changes(run: Run, earlier: Sequence[Run]) -> list[JobChange]:
 
 
 def _verdicts(earlier: Iterable[Run]) -> dict[str, list[Earlier]]:
-    """For each job its verdicts, newest first."""
+    """Return the verdicts of each job, newest first."""
     seen: dict[str, list[Earlier]] = {}
     for run in earlier:
         for done in run.finished:
@@ -75,7 +75,7 @@ def _change(shift: Shift, earlier: Earlier | None, now: Finished) -> JobChange:
 
 
 def _differs(before: Finished, now: Finished) -> list[str]:
-    """What makes two runs of a job runs of different things. What is not known differs from nothing."""
+    """Return in what device and environment differ. What is not known differs from nothing."""
     differences = []
     if before.device and now.device and before.device != now.device:
         differences.append(f"{now.device}, before {before.device}")
@@ -88,7 +88,7 @@ def _differs(before: Finished, now: Finished) -> list[str]:
 
 
 def _gone(run: Run, earlier: Sequence[Run]) -> Iterator[JobChange]:
-    """Jobs that the last run of the same selection had."""
+    """Yield the jobs that only the last run of the same selection had."""
     last = next((each for each in reversed(earlier) if each.selection == run.selection), None)
     here = {job.name for job in run.jobs}
     for job in last.jobs if last else ():

@@ -65,7 +65,7 @@ def as_json(summary: RunSummary) -> str:
 
 
 def _draw(directory: Path, runs: Sequence[Run]) -> list[Picture]:
-    """Write the plots; none where matplotlib is not there."""
+    """Write the plots and return them; none if matplotlib is not installed."""
     try:
         drawn = {
             Picture("durations.svg", "How long each case took in each run"): plots.durations(runs),

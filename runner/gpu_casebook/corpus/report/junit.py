@@ -18,6 +18,7 @@ _MESSAGE = 400
 
 
 def junit(summary: RunSummary) -> str:
+    """Return the XML: one suite with a testcase for each job."""
     counts: dict[str, str | int] = {
         "tests": len(summary.lines),
         "failures": len(summary.of(Standing.FAILING)),
@@ -68,7 +69,7 @@ def _element(tag: str, **attributes: str | int) -> ET.Element:
 
 
 def _clean(text: str) -> str:
-    """Without what XML can't hold."""
+    """Return the text without what XML can't hold."""
     return _NOT_XML.sub("", text)
 
 

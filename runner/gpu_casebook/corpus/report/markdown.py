@@ -31,22 +31,22 @@ class Picture(NamedTuple):
 
 
 def page(summary: RunSummary, pictures: Sequence[Picture] = (), no_pictures: str = "") -> str:
-    """The run's page, README.md in its directory; `no_pictures` says why there are none."""
+    """Return the run's page, README.md in its directory; `no_pictures` says why there are none."""
     return _render("page.md.j2", pictures=pictures, no_pictures=no_pictures, **_parts(summary, linked=True))
 
 
 def job_summary(summary: RunSummary, limit: int = JOB_SUMMARY_BYTES) -> str:
-    """What a CI job shows when it is done: the page without what lies beside it, at most `limit` bytes."""
+    """Return what a CI job shows when it is done: the page without its links to files, at most `limit` bytes."""
     return _bounded("job.md.j2", limit, _parts(summary))
 
 
 def comment(summary: RunSummary, limit: int = COMMENT_BYTES) -> str:
-    """What a pull request gets as a comment, at most `limit` bytes: what asks for attention, then all cases."""
+    """Return a comment for a pull request, at most `limit` bytes: what asks for attention, then all cases."""
     return _bounded("comment.md.j2", limit, _parts(summary))
 
 
 def _parts(summary: RunSummary, *, linked: bool = False) -> dict[str, Any]:
-    """What the templates lay out. Lines of tables and lists are rendered once: they stand in several places."""
+    """Return what the templates lay out. Rows are rendered once: several tables show them, and `_bounded` again."""
     rendered = _lines("rows.md.j2", summary.lines, linked=linked, remarks=_remarks)
     rows = {line.name: row for line, row in zip(summary.lines, rendered, strict=True)}
     longest = sorted(summary.lines, key=lambda line: (-line.duration_s, line.name))
@@ -65,7 +65,7 @@ def _parts(summary: RunSummary, *, linked: bool = False) -> dict[str, Any]:
 
 
 def _lines(template: str, of: Sequence[Any], **values: Any) -> list[Markdown]:
-    """Render a template that makes one line of each thing that it shows of these."""
+    """Render a template that writes lines about each of `of`, and return the lines."""
     return [Markdown(line) for line in _render(template, of=of, most=REASON, **values).splitlines()]
 
 
@@ -77,7 +77,7 @@ def _remarks(line: Line) -> list[str]:
 
 
 def headline(tally: JobCounts) -> Markdown:
-    """How many confirmed of how many; what says nothing about a case stands apart."""
+    """Return how many are confirmed of how many; jobs without a verdict are counted apart."""
     first = f"**{tally.confirmed} of {tally.judged} confirmed**" if tally.judged else "**No verdict**"
     others = counted({verdict: n for verdict, n in tally.verdicts.items() if verdict is not Verdict.CONFIRMED})
     among = counted({"reused": tally.reused, "drifted": tally.drifted})

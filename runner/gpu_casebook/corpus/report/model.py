@@ -34,7 +34,7 @@ class Line(JobName, JobResult):
 
     @property
     def result(self) -> str:
-        """The verdict, or why there is none, in a word or two."""
+        """Return the verdict, or why there is none, in a word or two."""
         return str(self.verdict if self.judged and self.verdict else self.standing)
 
     @property

@@ -53,13 +53,13 @@ class Kept(NamedTuple):
 
 
 def durations(runs: Sequence[Run]) -> bytes:
-    """How long each job took, each on a scale of its own from 0 to its longest. `runs`: the oldest first."""
+    """Draw how long each job took, on a scale from 0 to its longest time. `runs`: the oldest first."""
     legend = {"how long it took, from 0 to the longest of its row; at the right the last": INK}
     return _picture(runs, legend, _duration)
 
 
 def rates(runs: Sequence[Run]) -> bytes:
-    """For each job and run whether it was confirmed, and the shares of trials that did what the case declares."""
+    """Draw for each job and run whether it was confirmed, and the shares of trials that went as declared."""
     legend = {
         "confirmed": CONFIRMED,
         "not confirmed; white: no verdict": WRONG,
@@ -70,7 +70,7 @@ def rates(runs: Sequence[Run]) -> bytes:
 
 
 def kept(runs: Sequence[Run]) -> Kept:
-    """Return what to draw; where there are too many jobs, those that take longest."""
+    """Return what to draw: of too many jobs, those that take longest."""
     jobs: dict[str, dict[int, Finished]] = {job.name: {} for job in (runs[-1].jobs if runs else ())}
     for number, run in enumerate(runs):
         for done in run.finished:
@@ -82,7 +82,7 @@ def kept(runs: Sequence[Run]) -> Kept:
 
 
 def _took(verdicts: Verdicts) -> dict[int, float]:
-    """Seconds, for the runs in which the job really ran."""
+    """Return the seconds of each run in which the job ran, so that no evidence was reused."""
     return {number: done.duration_s for number, done in verdicts.items() if done.end is End.RAN}
 
 
@@ -116,7 +116,7 @@ def _shares(verdicts: Verdicts, variant: Variant) -> dict[int, float]:
 
 
 def _line(axes: "Axes", row: int, shares: Mapping[int, float], colour: str, width: float, **style: Any) -> None:
-    """A line through its row, 0 near the floor and 1 near the ceiling. The dot at its end is all of a single point."""
+    """Draw a line through a row, 0 near the floor and 1 near the ceiling, with a dot at its end."""
     heights = [row + 0.84 - 0.62 * share for share in shares.values()]
     if heights:
         dot: dict[str, Any] = {"marker": "o", "markevery": [-1], "markersize": width + 1.4, "markeredgewidth": 0}
@@ -150,7 +150,7 @@ def _picture(runs: Sequence[Run], legend: Mapping[str, str], draw: Draw) -> byte
 
 
 def _column(axes: "Axes", runs: Sequence[Run], jobs: Sequence[tuple[str, Verdicts]], draw: Draw) -> None:
-    """One unit to the right is a run, one unit down is a job."""
+    """Draw these jobs: one unit to the right is a run, one unit down is a job."""
     axes.set_axis_off()
     beside = axes.get_yaxis_transform()
     for row, (name, verdicts) in enumerate(jobs):
@@ -164,7 +164,7 @@ def _column(axes: "Axes", runs: Sequence[Run], jobs: Sequence[tuple[str, Verdict
 
 
 def _name(text: str) -> str:
-    """What every font has, and not too long for its place: the middle gives way."""
+    """Return a name in characters that every font has, cut in the middle if it is too long."""
     plain = "".join(each if " " <= each <= "~" else "?" for each in one_line(text, 1000))
     half = (NAME_LIMIT - 3) // 2
     return plain if len(plain) <= NAME_LIMIT else f"{plain[:half]}...{plain[-half:]}"

@@ -15,9 +15,8 @@ NO_DEVICE = "none"
 """Where jobs that never got to a device are counted."""
 
 
-def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] = ()) -> RunSummary:
-    """`earlier` may hold runs in any order, and this one or later ones, which are left out."""
-    before = sorted((each for each in earlier if each.id < run.id), key=lambda each: each.id)
+def summarise(run: Run, earlier: Sequence[Run] = (), unreadable: Sequence[str] = ()) -> RunSummary:
+    """Summarise a run. `earlier`: runs before it, oldest first; `unreadable`: why others can't be compared with."""
     lines = _lines(run)
     facts = {name: getattr(run, name) for name in RunFacts.model_fields}
     return RunSummary(
@@ -25,8 +24,8 @@ def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] =
         tally=_tally("", lines),
         by_device=_grouped(lines, lambda line: line.device or NO_DEVICE),
         by_environment=_grouped(lines, lambda line: line.environment),
-        compared_with=before[-1].id if before else None,
-        changes=changes(run, before),
+        compared_with=earlier[-1].id if earlier else None,
+        changes=changes(run, earlier),
         durations=_durations(run),
         unreadable=list(unreadable),
         lines=lines,
@@ -34,14 +33,14 @@ def summarise(run: Run, earlier: Iterable[Run] = (), unreadable: Sequence[str] =
 
 
 def _lines(run: Run) -> list[Line]:
-    """By standing, what asks for attention first; then by name."""
+    """Sort by standing, what asks for attention first; then by name."""
     order = [Standing.FAILING, Standing.BROKE, Standing.CONFIRMED, Standing.SKIPPED, Standing.LEFT]
     lines = [*(_line(done.job, done) for done in run.finished), *(_line(job, None) for job in run.left)]
     return sorted(lines, key=lambda line: (order.index(line.standing), line.name))
 
 
 def _line(job: Job, done: Finished | None) -> Line:
-    """Fields of the same name are taken over."""
+    """Make a line of a job and its end; fields of the same name are taken over."""
     known = {name: getattr(it, name) for it in (job, done) for name in Line.model_fields if hasattr(it, name)}
     return Line(standing=standing(done) if done else Standing.LEFT, **known)
 
@@ -73,7 +72,7 @@ def _tally(name: str, lines: Sequence[Line]) -> JobCounts:
 
 
 def _grouped(lines: Sequence[Line], key: Callable[[Line], str]) -> list[JobCounts]:
-    """By name, those that have no device last."""
+    """Count the lines of each key, by name; those without a device last."""
     ordered = sorted(lines, key=lambda line: (key(line) == NO_DEVICE, key(line)))
     return [_tally(name, list(group)) for name, group in groupby(ordered, key=key)]
 
@@ -107,12 +106,12 @@ def _span(done: Finished) -> Span:
 
 
 def _workers(run: Run) -> list[str]:
-    """Those that are on record, and those that only jobs tell of: a run that was killed left no record of them."""
+    """Return the workers on record, and those that only jobs name: a run that was killed recorded no workers."""
     return sorted({*run.workers, *(done.worker for done in run.finished if done.worker)})
 
 
 def _covered(spans: Iterable[Span]) -> float:
-    """Seconds in which at least one is going on: a worker may have several jobs at once."""
+    """Return the seconds covered by at least one span: a worker may have several jobs at once."""
     total, reached = 0.0, datetime.min.replace(tzinfo=UTC)
     for start, end in sorted(spans):
         total += max((end - max(start, reached)).total_seconds(), 0.0)
