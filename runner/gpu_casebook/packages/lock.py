@@ -18,15 +18,9 @@ from gpu_casebook.manifest.model import pin
 _MACHINE, _GLIBC = "x86_64", 36
 PLATFORM = f"{_MACHINE}-manylinux_2_{_GLIBC}"
 """What locks are resolved for: the C library of Debian bookworm, on which the images stand."""
-_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-WHEEL_PLATFORMS = (
-    f"linux_{_MACHINE}",
-    *(
-        f"{name}_{_MACHINE}"
-        for glibc in range(_GLIBC, 4, -1)
-        for name in filter(None, (f"manylinux_2_{glibc}", _OLD_NAMES.get(glibc)))
-    ),
-)
+_MANYLINUX = [f"manylinux_2_{minor}" for minor in range(_GLIBC, 4, -1)]
+_OLDER_NAMES = ["manylinux2014", "manylinux2010", "manylinux1"]  # of 2_17, 2_12 and 2_5
+WHEEL_PLATFORMS = [f"{name}_{_MACHINE}" for name in ("linux", *_MANYLINUX, *_OLDER_NAMES)]
 """Platform tags of the wheels that can be installed there: wheels for an older C library run on a newer one."""
 ROOM_PER_WHEEL_BYTE = 6
 """Disk that the build of an image takes at its peak, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of
