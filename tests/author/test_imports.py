@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.author.imports import active_python, ask, imports, relative, required
+from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative
 from gpu_casebook.errors import UsageError
 
 TOLD: dict[str, Any] = {
@@ -31,7 +31,7 @@ def told_of(source: str) -> dict[str, bool]:
 
 
 def needs(source: str, *header: str, beside: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
-    found = required(told_of(source), beside, header, TOLD)
+    found = Requirements(answer=TOLD, beside=beside).collect(header, told_of(source))
     return [*found.pins.values()], found.blanks
 
 
@@ -65,7 +65,7 @@ class TestRequired:
         assert needs("import numpy\nimport os, yaml") == (["numpy==2.2.6", "pyyaml==6.0.3"], [])
 
     def test_a_build_of_its_own_is_pinned_as_the_index_has_it(self) -> None:
-        found = required(told_of("import torch"), (), (), TOLD)
+        found = Requirements(answer=TOLD).collect((), told_of("import torch"))
         assert found.pins == {"torch": "torch==2.13.0"}
         assert found.notes == ["torch 2.13.0+cpu is a build of its own here; the case pins 2.13.0, as the index has it"]
 
@@ -107,7 +107,7 @@ class TestRequired:
         }
         told = TOLD | {"modules": {"peft": [peft]}}
         for header, given in ((["numpy==2.2.6"], set[str]()), ((), {"peft", "numpy"})):
-            found = required(told_of("import peft"), (), header, told, given)
+            found = Requirements(answer=told, given=given).collect(header, told_of("import peft"))
             assert [note.partition(":")[0] for note in found.notes] == [
                 f"{name} is installed here for peft, and not pinned" for name in ("torch 2.13.0", "triton 3.6.0")
             ]
@@ -115,7 +115,7 @@ class TestRequired:
 
     def test_what_is_given_is_left_out(self) -> None:
         source, header = "import numpy, yaml, gone", ["numpy>=2"]
-        found = required(told_of(source), (), header, TOLD, {"numpy", "pyyaml", "gone"})
+        found = Requirements(answer=TOLD, given={"numpy", "pyyaml", "gone"}).collect(header, told_of(source))
         assert (found.pins, found.blanks) == ({}, [])
 
 

@@ -172,10 +172,7 @@ def _docstring(text: str) -> str:
 
 
 def _documented(text: str) -> str:
-    try:
-        return ast.get_docstring(ast.parse(text)) or ""
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
+    return ast.get_docstring(ast.parse(text)) or ""
 
 
 def _of_repro(draft: Draft) -> tuple[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Which packages a script needs, told from its imports and from what is installed where its author runs it."""
+"""Which packages a script needs, by its imports and by what is installed where its author runs it."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -129,7 +129,16 @@ class Requirements:
         """The version of everything that is installed there, by canonical name."""
         return {canonicalize_name(name): version for name, version in self.answer.get("versions", {}).items()}
 
-    def note_unpinned(self) -> None:
+    def collect(self, header: Iterable[str], modules: Mapping[str, bool]) -> Self:
+        """Add the requirements of the script's own PEP 723 header, then the packages of the modules that it imports."""
+        for requirement in header:
+            self._add_declared(requirement)
+        for module, needed in modules.items():
+            self._add_module(module, needed=needed)
+        self._note_unpinned()
+        return self
+
+    def _note_unpinned(self) -> None:
         """Note which packages that matter are required by the imported ones: the lock takes their newest versions."""
         packages = [each for providers in self.answer.get("modules", {}).values() for each in providers]
         for name in _MATTER:
@@ -139,7 +148,7 @@ class Requirements:
                 what = f"{name} {version} is installed here for {', '.join(sorted(users))}, and not pinned"
                 self.notes.append(f"{what}: if its version matters, add {name}=={version} to the requirements")
 
-    def add_declared(self, requirement: str) -> None:
+    def _add_declared(self, requirement: str) -> None:
         """Add a requirement of the script's own header."""
         try:
             parsed = Requirement(requirement)
@@ -154,7 +163,7 @@ class Requirements:
         except ValueError:
             self._pin(name, self.installed.get(name), parsed.extras)
 
-    def add_module(self, module: str, *, needed: bool) -> None:
+    def _add_module(self, module: str, *, needed: bool) -> None:
         """Add the package that provides a module."""
         top = module.partition(".")[0]
         standard = {*self.answer.get("standard", ()), *sys.stdlib_module_names, "__future__"}
@@ -197,20 +206,3 @@ class Requirements:
             self.notes.append(f"{what}; the case pins {released}, as the index has it")
         wanted = f"[{','.join(sorted(extras))}]" if extras else ""
         self.pins[name] = pin(f"{name}{wanted}=={released}")
-
-
-def required(
-    modules: Mapping[str, bool],
-    beside: Collection[str],
-    header: Iterable[str],
-    answer: Mapping[str, Any],
-    given: Collection[str] = (),
-) -> Requirements:
-    """Return the requirements of a script that imports `modules`. Those of its own PEP 723 header come first."""
-    found = Requirements(answer=answer, beside=beside, given=given)
-    for requirement in header:
-        found.add_declared(requirement)
-    for module, needed in modules.items():
-        found.add_module(module, needed=needed)
-    found.note_unpinned()
-    return found

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from gpu_casebook.author.check import read_script
 from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, files, parse_report, script
-from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative, required
+from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative
 from gpu_casebook.author.propose import keep_discriminating_figures, proof, propose
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
@@ -106,7 +106,8 @@ def _requirements(text: str, source: Path, python: Path | None, given: Collectio
     except ValueError as error:
         raise UsageError(f"{source}: {error}") from None
     answer = ask(python, modules) if python else {}
-    found = required(modules, _beside(source), header.requirements if header else (), answer, given)
+    found = Requirements(answer=answer, beside=_beside(source), given=given)
+    found.collect(header.requirements if header else (), modules)
     if relative(tree):
         found.notes.append("the script imports relatively (from . import ...), and a case's script stands alone")
     if not python:
