@@ -13,7 +13,7 @@ _Z95 = 1.959963984540054
 
 
 def wilson(k: int, n: int) -> Interval:
-    """95 % score interval of a proportion after k of n (Wilson 1927); everything where n is 0."""
+    """Return the 95 % score interval of a proportion after k of n (Wilson 1927); 0 to 1 if n is 0."""
     if n == 0:
         return Interval(0.0, 1.0)
     p, zz = k / n, _Z95**2
@@ -24,7 +24,7 @@ def wilson(k: int, n: int) -> Interval:
 
 
 def clean_trials_needed(p: float, alpha: float) -> int:
-    """How many trials without the failure make it unlikely, at level `alpha`, that it still comes at rate `p`.
+    """Return how many trials without the failure make it unlikely, at level `alpha`, that it still comes at rate `p`.
 
     The least n with (1 - p)^n <= alpha. Raises ValueError unless 0 < p <= 1 and 0 < alpha < 1.
     """
@@ -38,7 +38,7 @@ def clean_trials_needed(p: float, alpha: float) -> int:
 
 
 def trials_to_refute(least_rate: float) -> int:
-    """The least n such that no failure in n trials puts the 95 % interval below this rate. Needs least_rate > 0."""
+    """Return the least n such that no failure in n trials puts the 95 % interval below this rate, which must be > 0."""
     n = 1
     while wilson(0, n).high >= least_rate:
         n += 1

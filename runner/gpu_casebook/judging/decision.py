@@ -24,6 +24,7 @@ from gpu_casebook.judging.description import FIGURES_SHOWN, digests, endings, sp
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Expectation, Growth, Manifest
 from gpu_casebook.statistics import clean_trials_needed, trials_to_refute, wilson
+from gpu_casebook.words import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class Terms:
 def terms(
     manifest: Manifest, repro: Expectation, fixed: Expectation, trials: int, *, to_the_last: bool = False
 ) -> Terms:
-    """The terms of a case in an environment where these are the expectations."""
+    """Return the terms of a case in an environment where these are the expectations."""
     return Terms(
         trials=trials,
         to_the_last=to_the_last,
@@ -106,7 +107,7 @@ class Ruling(NamedTuple):
 
 
 def decide(trials: Sequence[Trial], asked: Terms) -> Decision:
-    """The verdict on these trials, as if there were no more to come."""
+    """Return the verdict on these trials, as if there were no more to come."""
     tally = Tally(trials, asked)
     ruling = tally.by_repro or tally.by_fixed
     reasons = (ruling.headline, *_demand_in_words(tally.demand, tally.repro), *_details(trials))
@@ -122,7 +123,7 @@ class Tally:
 
     @cached_property
     def rates(self) -> dict[Variant, Rate]:
-        """How many of each variant's trials did what is expected of it: see `Rate`."""
+        """How many trials of each variant did what is expected of it: see `Rate`."""
         return {variant: self._rate(variant) for variant in Variant}
 
     @property
@@ -172,13 +173,22 @@ class Tally:
     def by_repro(self) -> Ruling | None:
         """The verdict if it is repro's alone, whatever fixed does; None where the failure is shown."""
         asked, seen = self.asked, self.repro
+        share = f"Reproduces in {seen.k} of {seen.n} runs"
         if asked.reproduced(seen.k, seen.n):
-            return _too_seldom(seen, asked) if asked.measured else None
+            needed = asked.clean_demanded(seen)
+            if not asked.measured or needed <= asked.clean_trials:
+                return None
+            limit = f"that the fix would need {needed} clean runs; the case allows {asked.clean_trials}"
+            return Ruling(Verdict.INCONCLUSIVE, f"{share} ({_interval(seen)}), so seldom {limit}.")
         if seen.n < asked.repro_needed and (seen.k == 0 or not asked.measured):
             return Ruling(Verdict.INCONCLUSIVE, _too_few(Variant.REPRO, seen, asked.repro_needed))
         if seen.k == 0:
             return _not_the_failure(self._counted(Variant.REPRO), asked)
-        return Ruling(Verdict.INCONCLUSIVE, _too_rare(seen, asked))
+        if asked.rate is None:
+            why = f"{share} only; this case declares no rate, so it must in every run."
+        else:
+            why = f"{share} only ({_interval(seen)}): rarer than the declared rate {asked.rate}."
+        return Ruling(Verdict.INCONCLUSIVE, why)
 
     @property
     def by_fixed(self) -> Ruling:
@@ -253,13 +263,13 @@ def _numbers(trials: Sequence[Trial], asked: Terms) -> Iterator[str]:
         values = [trial.observation.figures[name] for trial in trials if name in trial.observation.figures]
         yield f"{name}={spread(values)}" + (f" ({asked.telling[name]})" if name in asked.telling else "")
     if more := len(named[FIGURES_SHOWN:]):
-        yield f"{more} more figure{'s' * (more > 1)}"
+        yield plural(more, "more figure")
 
 
 def _share(repro: Rate, asked: Terms) -> str:
     if asked.differs:  # no property of a single run
         return f"{repro.n} runs"
-    interval = f" (95 % interval {_percent(repro)})" if asked.rate else ""
+    interval = f" ({_interval(repro)})" if asked.rate else ""
     return f"{repro.k} of {repro.n} runs{interval}"
 
 
@@ -274,25 +284,8 @@ def _too_few(variant: Variant, rate: Rate, needed: int) -> str:
     return f"Too few runs count: {rate.n} of {variant}, where {needed} are needed{blame}."
 
 
-def _too_rare(repro: Rate, asked: Terms) -> str:
-    share = f"Reproduces in {repro.k} of {repro.n} runs only"
-    if asked.rate is None:
-        return f"{share}; this case declares no rate, so it must in every run."
-    return f"{share} (95 % interval {_percent(repro)}): rarer than the declared rate {asked.rate}."
-
-
-def _too_seldom(repro: Rate, asked: Terms) -> Ruling | None:
-    """Inconclusive where fixed would need more trials than the case allows."""
-    needed = asked.clean_demanded(repro)
-    if needed <= asked.clean_trials:
-        return None
-    share = f"Reproduces in {repro.k} of {repro.n} runs (95 % interval {_percent(repro)}), so seldom"
-    limit = f"that the fix would need {needed} clean runs; the case allows {asked.clean_trials}"
-    return Ruling(Verdict.INCONCLUSIVE, f"{share} {limit}.")
-
-
-def _percent(rate: Rate) -> str:
-    return f"{100 * rate.low:.0f} to {100 * rate.high:.0f} %"
+def _interval(rate: Rate) -> str:
+    return f"95 % interval {100 * rate.low:.0f} to {100 * rate.high:.0f} %"
 
 
 def _not_the_failure(repro: Sequence[Trial], asked: Terms) -> Ruling:

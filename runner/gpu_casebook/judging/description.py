@@ -13,7 +13,7 @@ FIGURES_SHOWN = 2
 
 
 def ending(seen: Observation) -> str:
-    """How a trial ended, on one line: "ValueError: off by two", "SIGSEGV", "exit status 3"."""
+    """Return how a trial ended, on one line: "ValueError: off by two", "SIGSEGV", "exit status 3"."""
     if seen.hung:
         return f"hung after {seen.hung_after_s or 0:g} s: {stacks.standing(seen.stacks) or 'nobody knows where'}"
     if seen.timed_out:
@@ -27,13 +27,13 @@ def ending(seen: Observation) -> str:
 
 
 def exception(seen: Observation) -> str:
-    """The exception that ended the process, on one line, with the telling line of its message."""
+    """Return the exception that ended the process, on one line, with the telling line of its message."""
     telling = telling_line(seen.message or "")
     return one_line(f"{seen.exception}: {telling}" if telling else str(seen.exception))
 
 
 def telling_line(message: str) -> str:
-    """The first line; but Triton's compiler begins with the place and the source, and says last what is wrong."""
+    """Return the first line; Triton's compiler begins with the place and the source, and says last what is wrong."""
     written = [line for line in message.splitlines() if line.strip()]
     if not written:
         return ""
@@ -41,13 +41,13 @@ def telling_line(message: str) -> str:
 
 
 def endings(trials: Sequence[Trial]) -> str:
-    """How the trials ended, the most frequent first; one phrase where all ended alike."""
+    """Return how the trials ended, the most frequent way first; one phrase if all ended alike."""
     (first, times), *others = Counter(ending(trial.observation) for trial in trials).most_common()
     return f"{first} ({times} of {len(trials)}, the others in {len(others)} other ways)" if others else first
 
 
 def digests(trials: Iterable[Trial], name: str) -> Counter[str]:
-    """The values of a digest, with how often each came."""
+    """Return the values of a digest, with how often each came."""
     return Counter(trial.observation.digests[name] for trial in trials if name in trial.observation.digests)
 
 

@@ -44,7 +44,7 @@ def observe(result: TrialResult) -> Observation:
 
 
 def judge(expectation: Expectation, result: TrialResult, seen: Observation) -> Judgement:
-    """As expected if everything declared holds; else the machine's fault if it says so; else otherwise.
+    """Return as-expected if everything declared holds; else infra if the output blames the machine; else otherwise.
 
     `seen` is what `observe` read off the result.
     """
@@ -58,7 +58,7 @@ def judge(expectation: Expectation, result: TrialResult, seen: Observation) -> J
 
 
 def lines(expectation: Expectation) -> list[str]:
-    """Everything that must hold, one "aspect: value" a line; figures as "figure NAME: BOUND"."""
+    """Return everything that must hold, one "aspect: value" a line; figures as "figure NAME: BOUND"."""
     implied = "not 0" if expectation.must_fail else "0"
     status = implied if expectation.exit_status is None else str(expectation.exit_status)
     named = {
@@ -175,7 +175,7 @@ def _wrong_message(expected: Expectation, seen: Observation, result: TrialResult
 
 
 def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> str | None:
-    """The one that the process died of. What was printed before an exception of another kind was survived."""
+    """Return the CUDA error that ended the process. One printed before an exception of another kind was survived."""
     _, aborted, abort = stderr.rpartition("terminate called ")
     texts = [abort] if aborted else []
     if raised:
@@ -187,7 +187,7 @@ def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> s
 
 
 def slope(points: Sequence[tuple[int, float]]) -> float:
-    """The median of the slopes between any two points (Theil 1950, Sen 1968), in units of the values per step.
+    """Return the median of the slopes between any two points (Theil 1950, Sen 1968), in units of the values per step.
 
     NaN for fewer than two points, and where a value is not finite. Why not the median of the differences from step
     to step: allocators take memory in blocks, so a leak is a staircase whose steps are mostly level. Why not least

@@ -1,4 +1,4 @@
-"""Failures of the machine, told from what a failing program printed. Pure.
+"""Failures of the machine, recognized by what a failing program printed. Pure.
 
 Only looked at in trials that failed in another way than was declared: a case about one of these errors can still be
 confirmed. A missing import is none of them; it is a broken environment, and that is the case's own business.

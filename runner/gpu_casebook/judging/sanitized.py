@@ -28,7 +28,7 @@ def report(
     *,
     cached: bool = False,
 ) -> SanitizerReport:
-    """What the tool printed among the program's own output; nothing of a run that the machine spoiled."""
+    """Return what the tool printed among the program's own output; nothing of a run that the machine spoiled."""
     printed = "" if result.infra else result.stdout
     findings, closing = grouped(parse(printed, tool)), summary(printed)
     positions = (at for at, finding in enumerate(findings) if declared and not mismatches(declared, finding))
@@ -55,7 +55,7 @@ def _why_missing(result: TrialResult, tool: Tool) -> str:
 
 
 def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
-    """What a variant must show under the tool, as a line "compute-sanitizer: ..."; none where nothing is declared."""
+    """Return what a variant must show under the tool, as a line "compute-sanitizer: ..."; none if none is declared."""
     if declared is None:
         return []
     named = {"": declared.kind, "access ": declared.access, "size ": declared.size, "kernel ": declared.kernel}
@@ -70,8 +70,8 @@ def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement
     if found.summary is None:
         return _no_report(found)
     if found.summary.not_printed:
-        told = f"{found.tool} did not print {found.summary.not_printed} reports more, and those it did are others"
-        return Judgement(Outcome.INFRA, infra=told)
+        why = f"{found.tool} did not print {found.summary.not_printed} reports more, and those it did are others"
+        return Judgement(Outcome.INFRA, infra=why)
     nearest = min((mismatches(expected, finding) for finding in found.findings), key=len, default=None)
     return Judgement(Outcome.OTHERWISE, tuple(nearest or [f"{EXECUTABLE} found nothing"]))
 
@@ -110,7 +110,7 @@ def _no_report(found: SanitizerReport) -> Judgement:
 
 
 def settled(decision: Decision, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> Decision:
-    """The verdict, with the sanitized trials taken in. Only what would be confirmed can become anything else."""
+    """Return the verdict after the sanitized trials. Only one that would be confirmed can become another."""
     if not sanitized:
         return decision
     verdict, headline = decision.verdict, decision.reasons[0]
@@ -136,20 +136,17 @@ def _lowered(trials: Sequence[Trial], sanitized: Sequence[Trial]) -> tuple[Verdi
 
 
 def _against(variant: Variant, other: Sequence[Trial], trials: Sequence[Trial]) -> tuple[Verdict, str]:
-    tool, found = other[0].instrument, _first_finding(other)
+    tool = other[0].instrument
+    findings = [finding for trial in other if trial.sanitizer for finding in trial.sanitizer.findings]
+    found = next((finding for finding in findings if finding.kind is not Kind.TOOL), None)
     if variant is Variant.FIXED:
-        told = f"{tool} finds {sentence(found)}" if found else other[0].mismatches[0]
-        return Verdict.FIX_FAILS, f"The fix does not hold under {tool}: {told}."
+        reason = f"{tool} finds {sentence(found)}" if found else other[0].mismatches[0]
+        return Verdict.FIX_FAILS, f"The fix does not hold under {tool}: {reason}."
     if found:
         return Verdict.WRONG_FAILURE, f"Not the finding that is declared: in repro {tool} finds {sentence(found)}."
     if any(trial.observation.failed for trial in trials if trial.variant is Variant.REPRO):
         return Verdict.WRONG_FAILURE, f"The failure is there, but {tool} finds nothing in repro."
     return Verdict.NOT_REPRODUCED, f"Does not reproduce: {tool} finds nothing in repro."
-
-
-def _first_finding(trials: Sequence[Trial]) -> Finding | None:
-    found = (finding for trial in trials if trial.sanitizer for finding in trial.sanitizer.findings)
-    return next((finding for finding in found if finding.kind is not Kind.TOOL), None)
 
 
 def _details(sanitized: Sequence[Trial]) -> Iterator[str]:

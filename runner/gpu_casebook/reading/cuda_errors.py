@@ -9,7 +9,6 @@ CUDNN_STATUS_EXECUTION_FAILED, ncclInvalidUsage. A text that names both, as NCCL
 about the CUDA error. NCCL's texts are those of ncclGetErrorString in 2.28.9, with or without the advice in brackets.
 """
 
-import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,21 +16,16 @@ from typing import NamedTuple
 
 
 class CudaError(NamedTuple):
-    """One wording of one error: code, runtime name, driver name ("-" where the driver has none), text."""
+    """One wording of one error."""
 
-    code: int
-    name: str
-    driver: str
+    code: str
+    name: str  # that of the runtime API
+    driver: str  # the driver's name, "-" if it has none
     text: str
 
 
-def _read(path: Path) -> tuple[CudaError, ...]:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return tuple(CudaError(int(row["code"]), row["name"], row["driver"], row["text"]) for row in rows)
-
-
-CUDA_ERRORS = _read(Path(__file__).with_suffix(".tsv"))
+_TABLE = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8")
+CUDA_ERRORS = tuple(CudaError(*row.split("\t")) for row in _TABLE.splitlines()[1:])
 
 _BY_WORDING = {
     wording: error.name
@@ -78,24 +72,24 @@ class Assertion(NamedTuple):
 
 
 def find(text: str) -> str | None:
-    """Name of the first CUDA error in a text; of the first library's status where it names none."""
+    """Return the name of the first CUDA error in a text, or else of the first library's status, or None."""
     return next(_found(text), None) or next(_statuses(text), None)
 
 
 def find_last(text: str) -> str | None:
-    """Name of the last CUDA error in a text; of the last library's status where it names none."""
+    """Return the name of the last CUDA error in a text, or else of the last library's status, or None."""
     *_, last = [None, *_statuses(text), *_found(text)]
     return last
 
 
 def find_assertion(text: str) -> Assertion | None:
-    """The first device-side assertion that the CUDA runtime printed as one that does not hold."""
+    """Return the first device-side assertion that the CUDA runtime reports to have failed, or None."""
     match = _ASSERTION.search(text)
     return Assertion(match["place"], match["function"], match["condition"]) if match else None
 
 
 def is_library_status(name: str) -> bool:
-    """Whether this is the status of a library on top of CUDA, which may be the mere consequence of a fault."""
+    """Return whether this is the status of a library on top of CUDA, which may just follow from a fault."""
     return _LIBRARY_STATUS.fullmatch(name) is not None
 
 
@@ -112,5 +106,5 @@ def _found(text: str) -> Iterator[str]:
 
 
 def _tells_by_itself(wording: str) -> bool:
-    """Texts such as "invalid argument" are anybody's: only after something like "CUDA error: " are they CUDA's."""
+    """Return False for texts such as "invalid argument": only after something like "CUDA error: " are they CUDA's."""
     return wording.startswith(("cudaError", "CUDA_ERROR_")) or len(wording.split()) >= _TELLING_WORDS

@@ -23,12 +23,12 @@ _IN_CAPTURE = re.compile(r"cudaErrorStreamCaptureUnsupported|operation not permi
 
 
 def at_odds_with_capture(said: str) -> bool:
-    """Whether VARIABLES may be what a script failed of: nothing is allocated while a CUDA graph is being captured."""
+    """Return whether a script may fail because of VARIABLES: nothing is allocated while a CUDA graph is captured."""
     return _IN_CAPTURE.search(said) is not None
 
 
 def command(tool: Tool, program: Sequence[str], *, print_limit: int = PRINT_LIMIT) -> list[str]:
-    """`program` under `tool`. Leaks are looked for only where asked for: a Python process never frees everything."""
+    """Return `program` under `tool`. Leaks are not looked for: a Python process never frees everything."""
     return [EXECUTABLE, "--tool", tool.value, "--print-limit", str(print_limit), *program]
 
 
@@ -120,13 +120,13 @@ _NOT_FINDINGS = re.compile(
 
 
 def parse(text: str, tool: Tool) -> list[Finding]:
-    """Every report in `text`, in order, however much of the program's own output lies between."""
+    """Return every report in `text`, in order, however much of the program's own output lies between."""
     blocks = (block for block in _blocks(text) if not _NOT_FINDINGS.match(block[0]))
     return [_finding(block, tool) for block in blocks]
 
 
 def summary(text: str) -> Summary | None:
-    """Return the report's closing lines, or None if the tool never came to its end: then no finding says nothing."""
+    """Return what the closing lines count, or None if the tool never came to its end: then no findings mean nothing."""
     report = "\n".join(line.strip() for line in _report(text))
     errors, displayed = _ERRORS.findall(report), _DISPLAYED.findall(report)
     if not errors and not displayed:
@@ -139,7 +139,7 @@ def summary(text: str) -> Summary | None:
 
 
 def _report(text: str) -> Iterator[str]:
-    """The tool's own lines without prefix. A program's rules of equals signs end in them; the tool's lines never do."""
+    """Yield the tool's own lines without prefix. A program's rules of equals signs end in them, the tool's never."""
     for line in without_escapes(text).splitlines():
         match = _LINE.search(line)
         if match and not line.rstrip().endswith("=="):
@@ -149,7 +149,7 @@ def _report(text: str) -> Iterator[str]:
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
-    """Each report: its title, then its details. A blank line or the next title ends it."""
+    """Yield each report: its title, then its details. A blank line or the next title ends it."""
     block: list[str] = []
     for line in _report(text):
         if block and line.strip() and (line.startswith("    ") or _DETAIL.match(line.strip()) is not None):
@@ -247,7 +247,7 @@ def _nearest(facts: Mapping[str, str]) -> Nearest | None:
 
 
 def _host_frames(details: Sequence[str]) -> Iterator[str]:
-    """Function, and the module it is in; offsets are left out. Older releases put the module on the next line."""
+    """Yield function and module of each frame; offsets are left out. Older releases put the module on the next line."""
     for line, following in pairwise((*details, "")):
         if match := _HOST_FRAME.match(line):
             frame = match[1] if not following.startswith("in ") else f"{match[1]} {following}"

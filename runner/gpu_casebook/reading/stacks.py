@@ -1,7 +1,7 @@
 """Stacks of a trial's processes, made fit for evidence, and in a few words: who stands where. Pure.
 
-Two programs tell them, each in its own form: faulthandler (Python's documentation, "faulthandler") one thread after the
-other with the main thread last, and py-spy (its `dump` command), with the main thread named.
+Two programs print them, each in its own form: faulthandler (Python's documentation, "faulthandler") one thread after
+the other with the main thread last, and py-spy (its `dump` command), with the main thread named.
 """
 
 import re
@@ -30,7 +30,7 @@ _PYTHON = re.compile(r"(?:lib)?(?:python|pypy)[0-9.]*t?$")
 
 
 def tidy(source: Source, text: str) -> str:
-    """Without this machine's numbers of processes and threads; bounded."""
+    """Return a stack without this machine's numbers of processes and threads, and bounded."""
     if source.startswith("py-spy"):
         text = _PY_SPY_THREAD.sub("Thread ", _PY_SPY_HEAD.sub("", text))
     lines = [line if len(line) <= LINE_LIMIT else f"{line[: LINE_LIMIT - 4]} ..." for line in text.splitlines()]
@@ -39,7 +39,7 @@ def tidy(source: Source, text: str) -> str:
 
 
 def comparable(text: str) -> str:
-    """The same for two dumps by faulthandler between which nothing moved.
+    """Return a text that is the same for two dumps by faulthandler between which nothing moved.
 
     Whichever thread the signal came to is called the current one.
     """
@@ -47,7 +47,7 @@ def comparable(text: str) -> str:
 
 
 def command_name(words: Sequence[str]) -> str:
-    """What a process runs, in a word: its script or module, or its program; no path, as that is the machine's."""
+    """Return what a process runs: its script or module, or its program; no path, as that is the machine's."""
     if not words:
         return "a process"
     program = PurePosixPath(words[0]).name
@@ -71,7 +71,7 @@ def _python_command(words: Iterator[str]) -> str | None:
 
 
 def standing_at(stack: ProcessStack) -> str | None:
-    """The function of Python that the main thread is in; None where that can't be told."""
+    """Return the Python function that the main thread is in, or None if the stack does not show it."""
     match stack.source:
         case "faulthandler":
             main_thread = stack.text.rpartition("(most recent call first):")[2]
@@ -110,7 +110,7 @@ def who(stack: ProcessStack) -> str:
 
 
 def matching(pattern: str, stacks: Iterable[ProcessStack]) -> list[ProcessStack]:
-    """Those in whose text the regular expression is found."""
+    """Return the stacks in whose text the regular expression is found."""
     return [stack for stack in stacks if re.search(pattern, stack.text)]
 
 
