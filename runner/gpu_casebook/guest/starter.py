@@ -1,13 +1,12 @@
-"""Runs a bundle on a host that has Python and nothing else, and no network: put together, unpack, verify, run.
+"""Runs a bundle on a host that has Python and nothing else, and no network: joins its parts, unpacks, verifies, runs.
 
-A bundle carries this file as run.py, and beside the parts of a split one lies a copy. It must do alone, with the
-standard library, and be read by older Pythons too, if only so that those say what they lack.
+A bundle carries this file as run.py, and beside the parts of a split one lies a copy. It stands alone, with the
+standard library and nothing else, and older Pythons can read it too, if only to say that they are too old.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -18,46 +17,42 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
-from typing import Any, Iterable, Sequence  # noqa: UP035 this must be read by older Pythons
+from typing import Any, Iterable, Iterator, Sequence  # noqa: UP035 this must be read by older Pythons
 
 NAME = "casebook-bundle"
 LIST = "bundle.json"
 PARTS = ".parts.json"
-RUN = ".run.py"
-"""What a copy of this file is called that lies beside the parts of an archive."""
+RUN = ".run.py"  # how the name of a copy of this file ends that lies beside the parts of an archive
 SCHEMA = 1
 OLDEST = (3, 11)
 
-_BLOCK = 2**20
+_BLOCK = 2**18
+_PART = re.compile(r"\.\d+of\d+$")
 
 
-class Wrong(Exception):  # noqa: N818 it is read aloud as `raise Wrong`
+class Wrong(Exception):  # noqa: N818 a mistake of a copy or of a call, not of this program
     """The bundle can't be run as it is; the message is one line that says why and what to do."""
 
 
 def main(words: Sequence[str]) -> int:
-    """`words`: the bundle's directory, archive or parts, unless they are where this file is; then bundle-run's options.
+    """Run a bundle; return the exit status, which is 1, with a message on stderr, if it can't be run.
 
-    A message on stderr and 1 where the bundle can't be run.
+    `words` name the bundle's directory, archive or parts, unless they are where this file is; then come the options of
+    `casebook bundle-run`.
     """
+    count = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    paths, options = [Path(word) for word in words[:count]], words[count:]
     try:
         _check_python()
-        paths, options = _paths(words)
-        home = _prepared(paths or [_beside(Path(__file__).resolve())], options)
-    except Wrong as error:
-        print(f"casebook: {error}", file=sys.stderr)
-        return 1
-    return _run(home, options)
-
-
-def _prepared(paths: Sequence[Path], options: Sequence[str]) -> Path:
-    """The bundle's directory, its runner importable from here on. Raises Wrong."""
-    try:
-        home = opened(paths).resolve()
+        home = opened(paths or [_beside(Path(__file__).resolve())]).resolve()
         _make_importable(home, options)
-    except OSError as error:
-        raise Wrong(f"{error.filename or 'the bundle'}: {error.strerror or error}") from error
-    return home
+    except (Wrong, OSError) as error:
+        reason = f"{error.filename or 'the bundle'}: {error.strerror or error}" if isinstance(error, OSError) else error
+        print(f"casebook: {reason}", file=sys.stderr)
+        return 1
+    sys.argv = ["casebook", "bundle-run", str(home), *options]
+    runpy.run_module("gpu_casebook", run_name="__main__")
+    return 0
 
 
 def _check_python() -> None:
@@ -66,7 +61,7 @@ def _check_python() -> None:
 
 
 def _beside(me: Path) -> Path:
-    """The bundle that this file belongs to."""
+    """Return the bundle that this file belongs to."""
     if me.name.endswith(RUN):
         return me.with_name(me.name[: -len(RUN)] + PARTS)
     return me.parent
@@ -76,17 +71,11 @@ def _dotted(version: Iterable[Any]) -> str:
     return ".".join(map(str, version))
 
 
-def _paths(words: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """The words up to the first option, which are files or directories, and the rest."""
-    count = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
-    return [Path(word) for word in words[:count]], list(words[count:])
-
-
 # From files to a directory
 
 
 def opened(paths: Sequence[Path]) -> Path:
-    """The bundle's directory, every member of it verified; unpacked beside its archive, or here, where it is not yet.
+    """Return the bundle's directory, with every member verified. It is unpacked first if need be, beside its archive.
 
     `paths` is that directory, one that holds an archive or its parts, an archive, or parts. Raises Wrong.
     """
@@ -96,15 +85,14 @@ def opened(paths: Sequence[Path]) -> Path:
     home = _directory(paths[0]) if len(paths) == 1 else None
     if home is None:
         files = _files(paths)
-        home = unpacked(files, _writable(files[0].parent))
+        place = files[0].parent
+        home = unpacked(files, place if os.access(place, os.W_OK) else Path.cwd())
     verify(home)
     return home
 
 
 def _directory(path: Path) -> Path | None:
-    """Where the bundle lies unpacked, if it does: here, or in here; but what lies packed in here counts more."""
-    if not path.is_dir():
-        return None
+    """Return where the bundle lies unpacked, if it does: here, or in here unless there are parts of one too."""
     if (path / LIST).is_file():
         return path
     packed = any(path.glob("*" + PARTS))
@@ -112,19 +100,16 @@ def _directory(path: Path) -> Path | None:
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """The archive, or its parts in order, each verified."""
-    if len(paths) == 1 and paths[0].is_dir():
-        return _listed(_only([*paths[0].glob("*" + PARTS)] or [*paths[0].glob("*.casebook.tar")], paths[0]))
+    """Return the archive, or its parts in order, each verified."""
+    first = paths[0]
+    if len(paths) == 1 and first.is_dir():
+        return _listed(_only([*first.glob("*" + PARTS)] or [*first.glob("*.casebook.tar")], first))
     lists = [path for path in paths if path.name.endswith(PARTS)]
-    if not lists and _is_part(paths[0]):
-        lists = [paths[0].with_name(re.sub(r"\.\d+of\d+$", PARTS, paths[0].name))]
+    if not lists and _PART.search(first.name):
+        lists = [first.with_name(_PART.sub(PARTS, first.name))]
         if not lists[0].is_file():
             raise Wrong(f"{lists[0]}: is missing; it lists the parts with their hashes")
-    return _listed(_only(lists or list(paths), paths[0].parent))
-
-
-def _is_part(path: Path) -> bool:
-    return re.search(r"\.\d+of\d+$", path.name) is not None
+    return _listed(_only(lists or paths, first.parent))
 
 
 def _only(found: Sequence[Path], where: Path) -> Path:
@@ -159,7 +144,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, size: int, sha256: str, shown: str) -> None:
-    """Raises Wrong where a file is missing or is not what was packed."""
+    """Raise Wrong if a file is missing or is not what was packed."""
     try:
         found = path.stat().st_size
         if found != size:
@@ -172,7 +157,7 @@ def _check(path: Path, size: int, sha256: str, shown: str) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """sha256, in hex."""
+    """Return the file's sha256, in hex."""
     total = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
@@ -180,61 +165,42 @@ def digest_of(path: Path) -> str:
     return total.hexdigest()
 
 
-class _Joined(io.RawIOBase):
-    """Files, one after the other, as one."""
+class _Joined:
+    """Files, one after the other, as the one that tarfile reads: it asks for nothing but `read`."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        super().__init__()
-        self._left = list(paths)
-        self._file: Any = None
+        self._blocks = self._read(paths)
 
-    def readable(self) -> bool:
-        return True
+    def _read(self, paths: Sequence[Path]) -> Iterator[bytes]:
+        for path in paths:
+            with path.open("rb") as file:
+                yield from iter(lambda file=file: file.read(_BLOCK), b"")  # type: ignore[misc]
 
-    def readinto(self, buffer: Any) -> int:
-        while True:
-            count = self._file.readinto(buffer) if self._file else 0
-            if count or not self._left:
-                return int(count)
-            self.close_file()
-            self._file = self._left.pop(0).open("rb")
-
-    def close_file(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
-
-    def close(self) -> None:
-        self.close_file()
-        super().close()
-
-
-def _writable(place: Path) -> Path:
-    return place if os.access(place, os.W_OK) else Path.cwd()
+    def read(self, _size: int) -> bytes:
+        """Return the next block, of any size: tarfile asks again if it wants more, and keeps what is left over."""
+        return next(self._blocks, b"")
 
 
 def unpacked(files: Sequence[Path], place: Path) -> Path:
-    """The bundle's directory in `place`. Raises Wrong for what is no bundle, and where another bundle lies there."""
+    """Return the bundle's directory in `place`. Raises Wrong for what is no bundle, and if another one is there."""
     home, partial = place / NAME, Path(tempfile.mkdtemp(prefix=f".{NAME}.", dir=str(place)))
+    old, new = home / LIST, partial / NAME / LIST
     try:
         _extract(files, partial)
         if not home.exists():
             (partial / NAME).rename(home)
-        elif not _same(home / LIST, partial / NAME / LIST):
+        elif not old.is_file() or old.read_bytes() != new.read_bytes():
             raise Wrong(f"{home}: is of another bundle; move it away")
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return home
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.is_file() and one.read_bytes() == other.read_bytes()
-
-
 def _extract(files: Sequence[Path], into: Path) -> None:
     shown = files[0]
+    joined: Any = _Joined(files)
     try:
-        with _Joined(files) as joined, tarfile.open(fileobj=io.BufferedReader(joined, _BLOCK), mode="r|") as archive:
+        with tarfile.open(fileobj=joined, mode="r|") as archive:
             for member in archive:
                 _place(archive, member, into, shown)
     except (tarfile.TarError, EOFError):
@@ -244,7 +210,7 @@ def _extract(files: Sequence[Path], into: Path) -> None:
 
 
 def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, into: Path, shown: Path) -> None:
-    """Only plain files, and only inside."""
+    """Extract a member: only plain files, and only below `into`."""
     source = archive.extractfile(member) if member.isreg() else None
     if source is None or not _inside(member.name) or not member.name.startswith(NAME + "/"):
         raise Wrong(f"{shown}: is no bundle: {member.name!r} does not belong in one")
@@ -261,8 +227,10 @@ def _inside(name: str) -> bool:
 
 
 def verify(home: Path) -> dict[str, Any]:
-    """bundle.json, after a look at every file that it lists. Raises Wrong for the first that is not as packed."""
-    listed = contents(home)
+    """Return bundle.json, if every file that it lists is as packed. Raises Wrong for the first that is not."""
+    listed = _json(home / LIST)
+    if listed.get("schema_version") != SCHEMA:
+        raise Wrong(f"{home / LIST}: schema_version {listed.get('schema_version')!r}, and this run.py knows {SCHEMA}")
     members = listed.get("members")
     if not isinstance(members, dict) or not all(map(_inside, members)):
         raise Wrong(f"{home / LIST}: is damaged; copy the bundle again")
@@ -271,29 +239,18 @@ def verify(home: Path) -> dict[str, Any]:
     return listed
 
 
-def contents(home: Path) -> dict[str, Any]:
-    """bundle.json. Raises Wrong where it is damaged, or of another time."""
-    listed = _json(home / LIST)
-    if listed.get("schema_version") != SCHEMA:
-        raise Wrong(f"{home / LIST}: schema_version {listed.get('schema_version')!r}, and this run.py knows {SCHEMA}")
-    return listed
-
-
 # From the directory to a runner
 
 
-def _run(home: Path, options: Sequence[str]) -> int:
-    sys.argv = ["casebook", "bundle-run", str(home), *options]
-    runpy.run_module("gpu_casebook", run_name="__main__")
-    return 0
-
-
 def _make_importable(home: Path, options: Sequence[str]) -> None:
-    pythons = contents(home)["pythons"]
+    """Have the runner and its wheels found before anything of the host's; or start another Python that can run them."""
+    pythons = _json(home / LIST)["pythons"]
     version = _dotted(sys.version_info[:2])
     if version not in pythons:
         _run_with_another(home, pythons, options)
-    _take_in(home / "checkout", make_site(home, pythons[version]))
+    site = make_site(home, pythons[version])
+    sys.path[:0] = [str(home / "checkout" / "runner"), str(site)]
+    os.environ["PATH"] = f"{site / 'bin'}:{os.environ.get('PATH', os.defpath)}"
 
 
 def _run_with_another(home: Path, pythons: Iterable[str], options: Sequence[str]) -> None:
@@ -306,48 +263,31 @@ def _run_with_another(home: Path, pythons: Iterable[str], options: Sequence[str]
     raise Wrong(f"the bundle's runner is for Python {wanted}, and this is {here}; pack it with --python {here}")
 
 
-def _take_in(checkout: Path, site: Path) -> None:
-    """Make the runner and what it needs importable, before anything of the host's, and its programs found."""
-    sys.path[:0] = [str(checkout / "runner"), str(site)]
-    os.environ["PATH"] = f"{site / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-
-
 def make_site(home: Path, wheels: Sequence[str]) -> Path:
-    """A directory to import from: the wheels, unzipped. Made once."""
+    """Return a directory to import from: the wheels, unzipped. It is made once."""
     key = hashlib.sha256("\n".join(wheels).encode()).hexdigest()[:8]
     place = home if os.access(home, os.W_OK) else Path(tempfile.gettempdir())
     site = place / f"site-{_dotted(sys.version_info[:2])}-{key}"
     if not site.is_dir():
         partial = Path(tempfile.mkdtemp(prefix=".site.", dir=str(place)))
         for wheel in wheels:
-            _unzip(home / wheel, partial)
+            with zipfile.ZipFile(home / wheel) as archive:
+                archive.extractall(partial)  # noqa: S202 it keeps all names inside
+        _place_data(partial)
         partial.chmod(0o755)
         partial.rename(site)
     return site
 
 
-def _unzip(wheel: Path, site: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        for entry in archive.infolist():
-            name = _installed_as(entry.filename)
-            if name is None or entry.is_dir():
-                continue
-            if not _inside(name):
-                raise Wrong(f"{wheel.name}: {entry.filename!r} does not belong in a wheel")
-            path = site / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(archive.read(entry))
-            if name.startswith("bin/"):
-                path.chmod(0o755)
-
-
-def _installed_as(name: str) -> str | None:
-    """Where a wheel's file belongs; None for what the runner has no use for: headers, manual pages."""
-    top, _, rest = name.partition("/")
-    if not top.endswith(".data"):
-        return name
-    kind, _, inner = rest.partition("/")
-    return {"scripts": f"bin/{inner}", "purelib": inner, "platlib": inner}.get(kind)
+def _place_data(site: Path) -> None:
+    """Put what wheels have in directories of their own where it belongs, but nothing that the runner does not use."""
+    for data in site.glob("*.data"):
+        for kind, place in (("scripts", "bin"), ("purelib", ""), ("platlib", "")):
+            if (data / kind).is_dir():
+                shutil.copytree(data / kind, site / place, dirs_exist_ok=True)
+        shutil.rmtree(data)
+    for program in site.glob("bin/*"):
+        program.chmod(0o755)
 
 
 if __name__ == "__main__":
