@@ -339,6 +339,8 @@ class Nvml(SimpleNamespace):
         self.open += 1
 
     def nvmlShutdown(self) -> None:  # noqa: N802
+        if not self.open:
+            raise NvmlError(1)
         self.open -= 1
 
     def answer(self, what: str, default: Any = None) -> Any:
@@ -413,6 +415,6 @@ def test_both_engines_mark_their_trials(monkeypatch: pytest.MonkeyPatch, tmp_pat
     own = engine._variables(
         tmp_path / "casebook-0" / "ab12cd34", Path("/env/bin/python"), TrialRequest(files={}, arguments=[])
     )
-    for variables in (options.VARIABLES, own):
+    for variables in (options.TRIAL_VARIABLES, own):
         monkeypatch.setattr(psutil, "Process", lambda _pid, seen=variables: SimpleNamespace(environ=lambda: seen))
         assert guard._ours(7)

@@ -1,8 +1,10 @@
-"""Output kept within bounds, private names replaced, exit statuses read."""
+"""Output kept within bounds, new lines counted, private names replaced, exit statuses read."""
+
+from collections.abc import Iterable
 
 import pytest
 
-from gpu_casebook.engines.output import Ending, Kept, Neutral, ending
+from gpu_casebook.engines.output import Kept, Neutral, Novelty, ending
 from gpu_casebook.trial import cut_middle
 
 
@@ -45,6 +47,41 @@ def test_a_bound_of_nothing_keeps_nothing() -> None:
     assert cut_middle(b"abc", 3, 1) == "\n[... 3 bytes cut here ...]\n"
 
 
+def states(pieces: Iterable[bytes]) -> list[tuple[int, ...]]:
+    """What changes with new output, after each piece."""
+    stream = Kept(100, watched=True)
+    found = []
+    for piece in pieces:
+        stream.add(piece)
+        found.append(stream.printed)
+    return found
+
+
+def test_a_line_is_new_once() -> None:
+    first, second, third, fourth = states([b"waiting\n", b"wait", b"ing\nwaiting\n", b"step 2\n"])
+    assert first == third
+    assert second != first
+    assert fourth != third
+
+
+@pytest.mark.parametrize("pieces", [[b"\r10 %", b"\r20 %", b"\r30 %"], [b".", b".", b"."]], ids=["bar", "dots"])
+def test_progress_is_new_each_time(pieces: list[bytes]) -> None:
+    assert len(set(states(pieces))) == 3
+
+
+def test_lines_are_not_counted_unless_watched() -> None:
+    stream = Kept(100)
+    stream.add(b"line\n")
+    assert stream.printed == ()
+
+
+def test_endless_lines_take_little_memory() -> None:
+    novelty = Novelty()
+    for _ in range(1000):
+        novelty.add(b"x" * 65536)
+    assert novelty.state[1] <= 2 * 65536
+
+
 def neutral(text: bytes, names: dict[str, str], size: int) -> bytes:
     pieces = [text[begin : begin + size] for begin in range(0, len(text), size)]
     return b"".join(Neutral(names).pieces(iter(pieces)))
@@ -66,14 +103,15 @@ def test_no_names_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (0, Ending(0, None)),
-        (77, Ending(77, None)),
-        (128, Ending(128, None)),
-        (139, Ending(None, "SIGSEGV")),
-        (-9, Ending(None, "SIGKILL")),
-        (134, Ending(None, "SIGABRT")),
-        (255, Ending(255, None)),
+        (0, (0, None)),
+        (77, (77, None)),
+        (128, (128, None)),
+        (139, (None, "SIGSEGV")),
+        (-9, (None, "SIGKILL")),
+        (134, (None, "SIGABRT")),
+        (255, (255, None)),
+        (None, (None, None)),
     ],
 )
-def test_ending(status: int, expected: Ending) -> None:
+def test_ending(status: int | None, expected: tuple[int | None, str | None]) -> None:
     assert ending(status) == expected

@@ -19,9 +19,12 @@ import pytest
 from gpu_casebook.devices.driver import HostFacts
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.output import Output
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv import engine as module
+from gpu_casebook.engines.venv import supervised
 from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.engines.watching import Watched
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.packages import uv
 from gpu_casebook.trial import Recipe, TrialRequest
@@ -253,7 +256,7 @@ json.loads("{")
 def test_a_killed_supervisor_takes_the_trial_along(
     venv_bench: Bench, venv_subject: VenvSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_DRAIN_S", 0.2)
+    monkeypatch.setattr(supervised, "_DRAIN_S", 0.2)
     token = uuid.uuid4().hex
     killer = threading.Thread(target=kill_supervisor, args=(venv_subject, token))
     killer.start()
@@ -296,6 +299,14 @@ def test_an_interpreter_that_is_not_there_is_the_machines_fault(venv_bench: Benc
     prepared = Prepared(key="x", python="/nowhere/bin/python")
     result = venv_bench.engine.run(prepared, TrialRequest(files={}, arguments=["x.py"]))
     assert result.infra == "the trial could not be run: No such file or directory: /nowhere/bin/python"
+
+
+@pytest.mark.parametrize(("reason", "hung"), [("abandoned", True), (None, False)])
+def test_a_hang_that_ended_before_the_order_came_is_none(reason: str | None, hung: bool) -> None:  # noqa: FBT001
+    request = TrialRequest(files={}, arguments=[])
+    ended = {"status": 0, "ended_for": reason}
+    result = supervised._result(ended, Watched(hung=True), Output(request), request, None)
+    assert (result.hung, result.timed_out) == (hung, False)
 
 
 def test_a_trial_gives_no_core_dump(venv_bench: Bench) -> None:

@@ -1,23 +1,24 @@
 """Hung, slow or neither: decided from samples that tests write themselves."""
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from gpu_casebook.engines.output import Kept, Novelty
 from gpu_casebook.engines.watching import (
     SITE,
-    Followed,
     ProcessSample,
     Sample,
-    TrialEnd,
-    follow,
-    marks,
+    Watched,
+    look,
     moved,
     parse,
     stacks_of,
+    watch_trial,
 )
 from gpu_casebook.guest import sampler
 from gpu_casebook.guest.watched import __name__ as watched_package
@@ -25,6 +26,10 @@ from gpu_casebook.trial import Watch
 
 AFTER_S, TIMEOUT_S = 20.0, 60.0
 WATCH = Watch(after_s=AFTER_S, still_s=3.0, interval_s=1.0)
+ENDED = None
+HUNG = Watched(hung=True, hung_after_s=AFTER_S)
+SLOW = Watched(timed_out=True, slow=True)
+UNKNOWN = Watched(timed_out=True)
 
 
 def seen(pid: int = 7, *, stack: str = "line 1 in f", cpu_s: float = 1.0, starved_s: float = 0.0) -> ProcessSample:
@@ -78,18 +83,23 @@ class Trial:
     begun: float = 100.0
     looked_at: list[float] = field(default_factory=list)
 
-    def take(self) -> Sample | None:
+    def look(self, spying: bool) -> str:  # noqa: FBT001
+        if spying:
+            return json.dumps({"at": self.now, "processes": [seen()._asdict()]})
         self.looked_at.append(self.now - self.begun)
         self.now += 0.5
         found = next(self.samples)
-        return found._replace(at=self.now) if found else None
+        processes = [one._asdict() for one in found.processes] if found else []
+        return json.dumps({"at": self.now, "processes": processes})
 
     def ended(self, within_s: float) -> bool:
         self.now = min(self.now + within_s, max(self.begun + self.ends_at, self.now))
         return self.now >= self.begun + self.ends_at
 
-    def follow(self, timeout_s: float = TIMEOUT_S) -> TrialEnd:
-        return follow(WATCH, timeout_s, take=self.take, ended=self.ended, clock=lambda: self.now)
+    def follow(self, timeout_s: float = TIMEOUT_S) -> Watched | None:
+        """How it ended, without the stacks."""
+        end = watch_trial(WATCH, timeout_s, look=self.look, printed=tuple, ended=self.ended, clock=lambda: self.now)
+        return end._replace(stacks=()) if end else None
 
 
 def forever(*samples: Sample | None) -> Iterator[Sample | None]:
@@ -103,13 +113,13 @@ def steps(count: int) -> Iterator[Sample]:
 
 def test_nobody_looks_before_the_time() -> None:
     trial = Trial(forever(sample()), ends_at=19.9)
-    assert trial.follow() is TrialEnd.ENDED
+    assert trial.follow() == ENDED
     assert trial.looked_at == []
 
 
 def test_hung_as_soon_as_it_is_clear() -> None:
     trial = Trial(forever(sample()))
-    assert trial.follow() is TrialEnd.HUNG
+    assert trial.follow() == HUNG
     assert trial.looked_at == [20.0, 21.5, 23.0]
 
 
@@ -119,24 +129,24 @@ def test_progress_and_then_a_hang_is_a_hang() -> None:
         yield from forever(sample())
 
     trial = Trial(samples())
-    assert trial.follow() is TrialEnd.HUNG
+    assert trial.follow() == HUNG
     assert len(trial.looked_at) == 6 + 3
 
 
 def test_progress_to_the_last_is_slow() -> None:
     trial = Trial(steps(1000))
-    assert trial.follow() is TrialEnd.SLOW
+    assert trial.follow() == SLOW
     assert trial.now - trial.begun == pytest.approx(TIMEOUT_S, abs=0.5)
 
 
 def test_one_movement_in_a_while_is_enough() -> None:
     still = [sample(), sample()]
-    assert Trial(forever(*still, sample(seen(stack="line 2")), sample(seen(stack="line 2")))).follow() is TrialEnd.SLOW
+    assert Trial(forever(*still, sample(seen(stack="line 2")), sample(seen(stack="line 2")))).follow() == SLOW
 
 
 def test_an_end_between_two_looks_is_an_end() -> None:
-    assert Trial(steps(1000), ends_at=40.0).follow() is TrialEnd.ENDED
-    assert Trial(forever(sample()), ends_at=21.0).follow() is TrialEnd.ENDED
+    assert Trial(steps(1000), ends_at=40.0).follow() == ENDED
+    assert Trial(forever(sample()), ends_at=21.0).follow() == ENDED
 
 
 @pytest.mark.parametrize(
@@ -145,38 +155,20 @@ def test_an_end_between_two_looks_is_an_end() -> None:
     ids=["never", "every other time"],
 )
 def test_what_could_not_be_looked_at_is_not_known(samples: Iterator[Sample | None]) -> None:
-    assert Trial(samples).follow() is TrialEnd.UNKNOWN
+    assert Trial(samples).follow() == UNKNOWN
 
 
 def test_a_time_limit_before_anything_is_clear() -> None:
-    assert Trial(forever(sample())).follow(timeout_s=22.0) is TrialEnd.UNKNOWN
-    assert Trial(forever(sample())).follow(timeout_s=10.0) is TrialEnd.UNKNOWN
+    assert Trial(forever(sample())).follow(timeout_s=22.0) == UNKNOWN
+    assert Trial(forever(sample())).follow(timeout_s=10.0) == UNKNOWN
 
 
-STACKS = stacks_of(sample())
-
-
-@pytest.mark.parametrize(
-    ("end", "ended_by_us", "timed_out", "expected"),
-    [
-        (TrialEnd.HUNG, True, False, (True, AFTER_S, False, False)),
-        (TrialEnd.HUNG, False, False, (False, None, False, False)),
-        (TrialEnd.SLOW, True, False, (False, None, True, True)),
-        (TrialEnd.SLOW, False, False, (False, None, False, False)),
-        (TrialEnd.UNKNOWN, True, False, (False, None, True, False)),
-        (TrialEnd.ENDED, False, True, (False, None, True, False)),
-        (TrialEnd.ENDED, False, False, (False, None, False, False)),
-    ],
-)
-def test_who_was_quicker_than_the_order_to_end_it_has_ended(
-    end: TrialEnd,
-    ended_by_us: bool,  # noqa: FBT001
-    timed_out: bool,  # noqa: FBT001
-    expected: tuple[bool, float | None, bool, bool],
-) -> None:
-    found = marks(WATCH, Followed(end, STACKS), ended_by_us=ended_by_us, timed_out=timed_out)
-    assert (found["hung"], found["hung_after_s"], found["timed_out"], found["slow"]) == expected
-    assert bool(found["stacks"]) is (found["hung"] or found["timed_out"])
+def test_a_trial_that_must_be_ended_has_stacks() -> None:
+    line = json.dumps({"at": 1, "processes": [seen()._asdict()]})
+    looks = iter(["", line])
+    watch = Watch(after_s=0)
+    found = watch_trial(watch, 0, look=lambda _: next(looks), printed=tuple, ended=lambda _: False)
+    assert found == UNKNOWN._replace(stacks=stacks_of(sample()))
 
 
 def test_a_gpu_gives_more_time() -> None:
@@ -210,11 +202,18 @@ def test_what_is_no_sample_is_none(said: str) -> None:
 
 
 def test_the_sampler_s_words_are_understood() -> None:
-    process = {"pid": 7, "parent": 1, "command": ["x"], "waits_in": "", "cpu_s": 1, "starved_s": 0, "stacks": {}}
-    line = json.dumps({"at": 1.5, "processes": [process | {"rank": "3"}, process | {"rank": "three"}]})
-    found = parse(line, (1, 2))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = parse(look(os.getpid(), spying=False), (1, 2))
     assert found
-    assert (found.at, found.printed, [one.rank for one in found.processes]) == (1.5, (1, 2), [3, None])
+    assert found.printed == (1, 2)
+    assert [one.parent for one in found.processes if one.pid == child.pid] == [os.getpid()]
+
+
+@pytest.mark.parametrize(("rank", "expected"), [("3", 3), ("three", None), (None, None)])
+def test_the_rank_of_a_process(rank: str | None, expected: int | None) -> None:
+    variables = {"RANK": rank} if rank else {}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=variables) as child:
+        assert sampler.rank(child.pid) == expected
 
 
 def test_both_sides_know_the_signal_and_the_file() -> None:
@@ -222,41 +221,3 @@ def test_both_sides_know_the_signal_and_the_file() -> None:
     assert f"\nSIGNAL = {sampler.SIGNAL}\n" in site
     assert f'\nMARK = "{sampler.MARK}"\n' in site
     assert SITE.parent.name == watched_package.rpartition(".")[2]
-
-
-def said(pieces: Iterable[bytes]) -> list[tuple[int, ...]]:
-    kept = Kept(100, Novelty())
-    states = []
-    for piece in pieces:
-        kept.add(piece)
-        states.append(kept.said)
-    return states
-
-
-def test_a_line_is_new_once() -> None:
-    first, second, third, fourth = said([b"waiting\n", b"wait", b"ing\nwaiting\n", b"step 2\n"])
-    assert first == third
-    assert second != first
-    assert fourth != third
-
-
-def test_a_progress_bar_is_new_each_time() -> None:
-    states = said([b"\r10 %", b"\r20 %", b"\r30 %"])
-    assert len(set(states)) == 3
-
-
-def test_dots_are_new_each_time() -> None:
-    assert len(set(said([b".", b".", b"."]))) == 3
-
-
-def test_what_nobody_asked_about_is_not_looked_at() -> None:
-    kept = Kept(100)
-    kept.add(b"line\n")
-    assert kept.said == ()
-
-
-def test_endless_lines_take_little_memory() -> None:
-    novelty = Novelty()
-    for _ in range(1000):
-        novelty.add(b"x" * 65536)
-    assert novelty.state[1] <= 2 * 65536

@@ -14,17 +14,28 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
 from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
 
+# What every trial gets, whichever engine runs it.
+VARIABLES = {
+    "USER": "case",
+    "LOGNAME": "case",
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",  # a trial that is ended by its timeout has printed what it had to print
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+def path_list(*parts: str | None) -> str:
+    """Return these directories as PATH, PYTHONPATH and such have them; what is empty is left out."""
+    return ":".join(part for part in parts if part)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """An environment that is ready for trials."""
 
-    key: str
-    """Equal keys, equal content."""
-    python: str
-    """Path of the Python inside the environment."""
+    key: str  # equal keys, equal content
+    python: str  # path of the Python inside the environment
     image: ImageFacts | None = None
-    duration_s: float = 0.0
 
 
 class Engine(Protocol):
@@ -33,20 +44,16 @@ class Engine(Protocol):
     Engines subclass this: what an engine can't do is refused by the methods here.
     """
 
-    name: str
-    """As the registry has it."""
-    isolation: Sequence[str]
-    """What holds a trial back here, as short sentences for the report."""
-    caveat: str = ""
-    """What to say of it where it is used because a better one is not there."""
+    name: str  # as in the registry
+    isolation: Sequence[str]  # what confines a trial here, as short sentences for the report
+    caveat: str = ""  # what to say of it where it is used because a better one does not answer
 
     # What this kind of engine can do; known before it is connected.
-    has_images: bool = False
-    """Trials run in images: one can be named, or wheels put over it."""
-    uses_host_python: bool = False
-    """Environments are made here with uv, for the platform and from a Python of this machine."""
-    can_fork: bool = False
-    """Trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)."""
+    has_images: bool = False  # trials run in images: one can be named, or wheels put over it
+    uses_host_python: bool = (
+        False  # environments are made here with uv, for the platform and from a Python of this host
+    )
+    can_fork: bool = False  # trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)
 
     @classmethod
     def connect(cls, root: Path) -> Self:

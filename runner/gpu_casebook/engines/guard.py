@@ -1,4 +1,4 @@
-"""Trials on an engine, with a look at its GPUs before each and after it: `devices.hygiene` judges what is seen."""
+"""Trials on an engine, with its GPUs checked before and after each: `devices.hygiene` judges what is read here."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,32 +13,28 @@ import pynvml
 from gpu_casebook.devices import aside, hardware, kernel_log
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
-from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
 from gpu_casebook.evidence import Xid
 from gpu_casebook.trial import Note, TrialRequest, TrialResult
 
+# How often, and how many times, a GPU is read again until its memory is back.
 POLL_S = 0.5
 POLLS = 20
-"""How often, and how many times, a GPU is looked at again until its memory is back."""
 
 _LOST = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "the driver has lost it",
     pynvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset",
 }
-_MARKS = {"HOME": ("/home/case", "/casebook-"), "USER": ("case",), "PYTHONDONTWRITEBYTECODE": ("1",)}
-"""What the environment of each trial's process has in it, whichever engine started it."""
+_HOMES = ("/home/case", "/casebook-")  # one of them is in the HOME of each trial's process
 
 
 def read(uuid: str) -> GpuState:
-    """Return what the driver tells of this GPU now: each reading is optional."""
+    """Return what the driver says of this GPU now: each reading is optional."""
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return GpuState()
-    try:
         return _read(pynvml.nvmlDeviceGetHandleByUUID(uuid))
     except pynvml.NVMLError as error:
-        return GpuState(lost=_LOST.get(_code(error)), missing=_code(error) == pynvml.NVML_ERROR_NOT_FOUND)
+        return GpuState(lost=_LOST.get(error.value), missing=error.value == pynvml.NVML_ERROR_NOT_FOUND)
     finally:
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
@@ -65,17 +61,13 @@ def _reading(ask: Callable[[Any], Any], handle: Any) -> Any:
     try:
         return ask(handle)
     except pynvml.NVMLError as error:
-        if _code(error) in _LOST:
+        if error.value in _LOST:
             raise
         return None
 
 
-def _code(error: Exception) -> int:
-    return int(getattr(error, "value", -1))
-
-
 def _sees_every_process() -> bool:
-    """Elsewhere than in the host's own space of pids, the driver leaves out whom it can't name."""
+    # Elsewhere than in the host's own pid namespace, the driver leaves out processes that it can't name there.
     with suppress(OSError):
         return str(Path("/proc/self/ns/pid").readlink()) == "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
     return False
@@ -86,24 +78,23 @@ def _ours(pid: int) -> bool:
         variables = psutil.Process(pid).environ()
     except (psutil.Error, OSError):
         return False
-    return all(any(mark in variables.get(name, "") for mark in marks) for name, marks in _MARKS.items())
+    at_home = any(home in variables.get("HOME", "") for home in _HOMES)
+    return at_home and all(variables.get(name) == VARIABLES[name] for name in ("USER", "PYTHONDONTWRITEBYTECODE"))
 
 
 class Guard:
     """Runs trials on `engine`, but none on a GPU that is not fit: that is the machine's fault.
 
-    Run trials only inside the locks of `gpus`: what is then found on them are no trials of others. Where the GPUs are
-    `shared`, trials of others may be on them at any time, and what processes and memory are there says nothing.
+    Use it only while `gpus` are locked: trials that are found on them are then no others' trials. If they are `shared`,
+    others' trials may be on them at any time, and which processes and how much memory are there says nothing.
     """
 
     def __init__(
         self, engine: Engine, gpus: Sequence[HostGpu], faults: kernel_log.Faults, say: Note, *, shared: bool = False
     ) -> None:
         self.engine = engine
-        self.given_up: str | None = None
-        """Why no more trials can be run."""
-        self.xids: list[Xid] = []
-        """What the kernel log got about the GPUs during the last trial."""
+        self.given_up: str | None = None  # why no more trials can be run
+        self.xids: list[Xid] = []  # what the kernel log got about the GPUs during the last trial
         self._gpus, self._faults, self._say = gpus, faults, say
         self._start: dict[str, GpuState] = {}
         self._shared = shared
@@ -116,7 +107,7 @@ class Guard:
         return hardware.lock_gpus([gpu.index for gpu in self._gpus], wait, shared=self._shared)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """Run a trial as the engine does, unless a GPU is unfit before it; one that broke meanwhile spoils it."""
+        """Run a trial as the engine does, unless a GPU is unfit before it; a GPU that broke meanwhile spoils it."""
         self.xids = []
         if not request.gpus:
             return self.engine.run(prepared, request)
@@ -128,7 +119,7 @@ class Guard:
         return replace(result, exit_status=None, signal=None, infra=self.given_up) if over else result
 
     def _is_over(self, xids: Sequence[Xid]) -> bool:
-        """Look at the GPUs; whether the trials are at their end."""
+        """Check the GPUs; return whether no more trials can be run."""
         for gpu in self._gpus:
             if self.given_up is None:
                 self.given_up = aside.why(gpu.uuid) or self._unfit(gpu, xids)
@@ -148,7 +139,7 @@ class Guard:
         return None
 
     def _settled(self, gpu: HostGpu, xids: Sequence[Xid]) -> Health:
-        """Assess the GPU, given time for its memory to come back; what killed runs left on it is removed."""
+        """Assess the GPU once its memory had time to come back; what killed runs left on it is removed."""
         health = self._health(gpu, xids)
         if health.condition is Condition.LEFTOVER:
             for line in self.engine.sweep():
@@ -161,7 +152,7 @@ class Guard:
         return last(health)
 
     def _health(self, gpu: HostGpu, xids: Sequence[Xid]) -> Health:
-        """Assess it against the least memory taken in this run: what a killed run left there at first goes away."""
+        """Assess the GPU against the least memory taken in this run: what a killed run left goes away some time."""
         now = read(gpu.uuid)
         if self._shared:
             now = replace(now, processes=None, ours=frozenset(), used_bytes=None)
@@ -173,7 +164,7 @@ class Guard:
 
 @contextmanager
 def guarded(engine: Engine, gpus: Sequence[int], say: Note, *, shared: bool = False) -> Iterator[Guard]:
-    """Run trials on the engine with its GPUs watched, where they are this machine's."""
+    """Run trials on the engine with its GPUs checked, if they are this machine's."""
     if gpus and not engine.local:
         say("GPUs: not checked between trials, since the engine is on another machine")
     own = gpus if engine.local else ()

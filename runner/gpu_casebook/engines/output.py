@@ -1,50 +1,51 @@
-"""How a trial ended, and what is kept of its output: the same for every engine."""
+"""What is kept of a trial's output, and the result that comes of it: the same for every engine."""
 
 import re
 import signal
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from gpu_casebook.trial import cut_middle
+from gpu_casebook.engines.watching import Watched, watch_trial
+from gpu_casebook.trial import TrialRequest, TrialResult, cut_middle
 
 _DIFFERENT_LINES = 100_000
 _OPEN_LINE = 64 * 1024
 
 
 class Novelty:
-    """How many different lines a stream has brought so far."""
+    """How many different lines a stream has brought so far, and how long its unfinished line is."""
 
     def __init__(self) -> None:
         self._known: set[int] = set()
-        self._beyond = 0
+        self._lines = 0
         self._open = b""
 
     @property
     def state(self) -> tuple[int, int]:
-        return len(self._known) + self._beyond, len(self._open)
+        return self._lines, len(self._open)
 
     def add(self, piece: bytes) -> None:
         *whole, self._open = (self._open + piece).replace(b"\r", b"\n").split(b"\n")
         if len(self._open) > _OPEN_LINE:
             whole.append(self._open)
             self._open = b""
-        for line in whole:
+        for line in map(hash, whole):
+            self._lines += line not in self._known
+            # What comes after so many lines counts as new each time: memory is bounded.
             if len(self._known) < _DIFFERENT_LINES:
-                self._known.add(hash(line))
-            else:
-                self._beyond += 1
+                self._known.add(line)
 
 
 class Kept:
     """The first and the last bytes of a stream, however long the stream is.
 
-    Holds at most four times `bound` bytes and the piece that is being added. Every piece goes to `novelty` too.
+    Holds at most four times `bound` bytes and the piece that is being added.
     """
 
-    def __init__(self, bound: int, novelty: Novelty | None = None) -> None:
+    def __init__(self, bound: int, *, watched: bool = False) -> None:
         self.total = 0
         self._bound = bound
-        self._novelty = novelty
+        self._novelty = Novelty() if watched else None  # costs time for each line
         self._data = bytearray()
 
     def add(self, piece: bytes) -> None:
@@ -56,8 +57,8 @@ class Kept:
             self._shorten()
 
     @property
-    def said(self) -> tuple[int, ...]:
-        """Changes when something new was said; empty without `novelty`."""
+    def printed(self) -> tuple[int, ...]:
+        """What changes when the stream brings something new; empty unless it is watched."""
         return self._novelty.state if self._novelty else ()
 
     def text(self) -> str:
@@ -70,6 +71,33 @@ class Kept:
         del self._data[half : len(self._data) - half]
 
 
+class Output:
+    """Both streams of a trial. How they are read is the engine's business."""
+
+    def __init__(self, request: TrialRequest) -> None:
+        self._request = request
+        bound, watched = request.limits.output_bytes, request.watch is not None
+        self.stdout, self.stderr = Kept(bound, watched=watched), Kept(bound, watched=watched)
+
+    def watch(self, look: Callable[[bool], str], ended: Callable[[float], bool]) -> Watched | None:
+        """Watch the trial as `watching.watch_trial` does, if that was asked for."""
+        watch, timeout_s = self._request.watch, self._request.limits.timeout_s
+        if watch is None:
+            return None
+        return watch_trial(watch, timeout_s, look=look, printed=self._printed, ended=ended)
+
+    def _printed(self) -> tuple[int, ...]:
+        return self.stdout.printed + self.stderr.printed
+
+    def result(self, status: int | None, watched: Watched, **fields: Any) -> TrialResult:
+        """Return how the trial ended. `status` is as `ending` takes it; `fields` are the others of `TrialResult`."""
+        exit_status, name = ending(status)
+        stdout, stderr = self.stdout.text(), self.stderr.text()
+        return TrialResult(
+            stdout=stdout, stderr=stderr, exit_status=exit_status, signal=name, **watched._asdict(), **fields
+        )
+
+
 class Neutral:
     """Puts neutral names in the place of this machine's own, so that a pasted report holds nothing private."""
 
@@ -80,7 +108,7 @@ class Neutral:
         self._longest = len(longest_first[0]) if longest_first else 0
 
     def pieces(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """The stream's pieces, in other cuts: a name may lie across two of them."""
+        """Yield the stream with its names replaced, in other pieces: a name may lie across two of them."""
         held = b""
         for piece in stream:
             ready, held = self._replace(held + piece, sure=self._longest)
@@ -88,7 +116,7 @@ class Neutral:
         yield self._replace(held, sure=0)[0]
 
     def _replace(self, data: bytes, *, sure: int) -> tuple[bytes, bytes]:
-        """What can be said of `data`, and the rest. A name counts if at least `sure` bytes are there from its start."""
+        """Return what is settled of `data`, and the rest: a name counts if `sure` bytes follow from its start."""
         last = len(data) - sure
         done, parts = 0, []
         for match in self._any.finditer(data):
@@ -100,17 +128,13 @@ class Neutral:
         return b"".join([*parts, data[done:end]]), data[end:]
 
 
-class Ending(NamedTuple):
-    exit_status: int | None
-    signal: str | None
-
-
-def ending(status: int) -> Ending:
-    """Of a process: `status` is its exit status, or less than 0 for the signal that killed it.
+def ending(status: int | None) -> tuple[int | None, str | None]:
+    """Return exit status and signal of a process; `status` is None if unknown, negative for the signal that killed it.
 
     Shells and container engines say 128 + n for signal n.
     """
-    number = -status if status < 0 else status - 128
-    if number > 0 and number in {known.value for known in signal.Signals}:
-        return Ending(None, signal.Signals(number).name)
-    return Ending(status, None)
+    if status is not None:
+        number = -status if status < 0 else status - 128
+        if number > 0 and number in {known.value for known in signal.Signals}:
+            return None, signal.Signals(number).name
+    return status, None

@@ -1,6 +1,7 @@
 """Whose a container, volume or scratch directory is, so that what a killed run left can be told from what is in use."""
 
 import hashlib
+import re
 import socket
 from contextlib import suppress
 from functools import cache
@@ -9,8 +10,8 @@ from typing import NamedTuple, Self
 
 import psutil
 
+# A process's start time moves with corrections of the host's clock; no pid is used again by a process as old.
 _TOLERANCE_S = 60.0
-"""A process's start time moves with corrections of the host's clock; no pid is used again by a process as old."""
 
 
 class Owner(NamedTuple):
@@ -30,16 +31,13 @@ class Owner(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """None for what is no owner's name."""
-        host, _, rest = text.partition(":")
-        pid, _, started = rest.partition(":")
-        with suppress(ValueError):
-            return cls(host, int(pid), float(started))
-        return None
+        """Return the owner that `str` wrote; None for any other text."""
+        found = re.fullmatch(r"([^:]*):(\d+):(\d+(?:\.\d+)?)", text)
+        return cls(found[1], int(found[2]), float(found[3])) if found else None
 
     @property
     def gone(self) -> bool:
-        """True only where this host knows: whether a process of another host still runs can't be seen from here."""
+        """Whether it has ended: False if that can't be seen from here, as of another host."""
         if self.host != host_name():
             return False
         try:
@@ -53,7 +51,7 @@ class Owner(NamedTuple):
 
 @cache
 def host_name() -> str:
-    """The host's name with a mark of the machine and of the space its pids count in.
+    """Return the host's name with a mark of the machine and of its pid namespace.
 
     Two runners may share one engine and yet not see each other's pids: two machines of the same name, or two
     containers of one host.

@@ -1,9 +1,9 @@
-"""Which engines there are, and which one runs the trials: the one that is named, or the best that is there."""
+"""Which engines there are, and which one runs the trials: the one that is named, or the best that answers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,32 +12,25 @@ from gpu_casebook.errors import EngineError, UsageError
 if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
 
+# The best one first. A class is imported once it is needed: the Docker SDK alone takes a quarter of a second.
 ENGINES = {
     "docker": "gpu_casebook.engines.docker.engine:DockerEngine",
     "venv": "gpu_casebook.engines.venv.engine:VenvEngine",
 }
-"""The best one first. A class is imported once it is needed: the Docker SDK alone takes a quarter of a second."""
 
+# Entry points of other distributions that add engines, which are used only by name.
 GROUP = "gpu_casebook.engines"
-"""Entry points of other distributions that add engines, which are used only by name."""
 
 
 def kind(name: str) -> "type[Engine]":
     """Return the class of an engine. Raises UsageError where there is none of this name."""
-    path = ENGINES.get(name)
-    if path is None:
-        path = (there := _all()).get(name)
-        if path is None:
-            nearest = get_close_matches(name, there, n=1)
-            meant = f" (did you mean {nearest[0]}?)" if nearest else ""
-            raise UsageError(f"no engine {name!r}{meant}; there are: {', '.join(there)}")
-    module, _, attribute = path.partition(":")
-    found: type[Engine] = getattr(import_module(module), attribute)
+    engines = ENGINES if name in ENGINES else {point.name: point.value for point in entry_points(group=GROUP)} | ENGINES
+    if name not in engines:
+        nearest = get_close_matches(name, engines, n=1)
+        meant = f" (did you mean {nearest[0]}?)" if nearest else ""
+        raise UsageError(f"no engine {name!r}{meant}; there are: {', '.join(engines)}")
+    found: type[Engine] = EntryPoint(name, engines[name], GROUP).load()
     return found
-
-
-def _all() -> Mapping[str, str]:
-    return {point.name: point.value for point in entry_points(group=GROUP)} | ENGINES
 
 
 def capable(capability: str) -> str:
@@ -74,8 +67,6 @@ def reachable(root: Path) -> "Sequence[Engine]":
     """Return every engine that answers here."""
     engines = []
     for name in ENGINES:
-        try:
+        with suppress(EngineError):
             engines.append(kind(name).connect(root))
-        except EngineError:
-            continue
     return engines

@@ -4,8 +4,9 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -15,7 +16,10 @@ from gpu_casebook.errors import MachineError
 
 
 def usual_place() -> Path:
-    """Of this user, where the host keeps temporary files. Raises MachineError if somebody else has taken its name."""
+    """Return this user's place, where the host keeps temporary files.
+
+    Raises MachineError if somebody else has taken its name.
+    """
     place = Path(tempfile.gettempdir()).resolve() / f"casebook-{os.getuid()}"
     place.mkdir(mode=0o700, exist_ok=True)
     if place.is_symlink() or place.stat().st_uid != os.getuid():
@@ -25,7 +29,7 @@ def usual_place() -> Path:
 
 @contextmanager
 def scratch(place: Path, *, keep: bool = False) -> Iterator[Path]:
-    """A new directory with an `.owner` file beside it, which is there first and goes last."""
+    """Make a directory with an `.owner` file beside it, which is there first and goes last."""
     place.mkdir(parents=True, exist_ok=True)
     directory = place / uuid.uuid4().hex[:8]
     mark = directory.with_suffix(".owner")
@@ -40,53 +44,51 @@ def scratch(place: Path, *, keep: bool = False) -> Iterator[Path]:
 
 
 def sweep(place: Path) -> list[str]:
-    """Remove the directories whose owners are gone, with whatever still runs in them."""
+    """Remove the directories whose owners are gone, with whatever still runs in them; return a line for each thing."""
     removed = []
-    for mark in _ownerless(place):
-        with suppress(OSError):
-            removed += end_processes(mark.with_suffix(""))
-            removed += remove(mark.with_suffix(""))
-            mark.unlink()
+    for line, remove_it in _leftovers(place):
+        with suppress(OSError, psutil.Error):
+            remove_it()
+            removed.append(line)
     return removed
 
 
 def left(place: Path) -> list[str]:
-    """What `sweep` would remove."""
-    found = []
-    for directory in (mark.with_suffix("") for mark in _ownerless(place)):
-        found += [_process(process) for process in _at_home_in(directory)]
-        found += [_scratch(directory)] if directory.is_dir() else []
-    return found
+    """Return what `sweep` would remove."""
+    return [line for line, _ in _leftovers(place)]
 
 
-def _ownerless(place: Path) -> Iterator[Path]:
+def _leftovers(place: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what each thing that a killed run left is called, and what removes it."""
     for mark in sorted(place.glob("*.owner")):
         with suppress(OSError):
             owner = Owner.parse(mark.read_text(encoding="utf-8"))
             if owner and owner.gone:
-                yield mark
+                directory = mark.with_suffix("")
+                for process in _at_home_in(directory):
+                    yield f"process {process.pid}", process.kill
+                yield f"scratch directory {directory}", partial(_remove_marked, directory, mark)
 
 
-def remove(directory: Path) -> list[str]:
-    """A trial may have taken permissions away from its own directories."""
-    if not directory.is_dir():
-        return []
+def _remove_marked(directory: Path, mark: Path) -> None:
+    remove(directory)
+    mark.unlink(missing_ok=True)
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory of a trial, which may have taken permissions away from what is in it."""
     for path, names, _ in os.walk(directory):
         for name in names:
             with suppress(OSError, NotImplementedError):  # the latter is what a link to a directory raises
                 Path(path, name).chmod(0o700, follow_symlinks=False)
     shutil.rmtree(directory, ignore_errors=True)
-    return [_scratch(directory)]
 
 
-def end_processes(directory: Path) -> list[str]:
-    """Processes of a trial have their home there; they are left over only if its supervisor was killed."""
-    ended = []
+def end_processes(directory: Path) -> None:
+    """Kill what still runs in a scratch directory: that happens only if the trial's supervisor was killed."""
     for process in _at_home_in(directory):
         with suppress(psutil.Error):
             process.kill()
-            ended.append(_process(process))
-    return ended
 
 
 def _at_home_in(directory: Path) -> Iterator[psutil.Process]:
@@ -94,11 +96,3 @@ def _at_home_in(directory: Path) -> Iterator[psutil.Process]:
         with suppress(psutil.Error, OSError):
             if process.environ().get("HOME", "").startswith(f"{directory}/"):
                 yield process
-
-
-def _scratch(directory: Path) -> str:
-    return f"scratch directory {directory}"
-
-
-def _process(process: psutil.Process) -> str:
-    return f"process {process.pid}"

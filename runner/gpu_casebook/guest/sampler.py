@@ -1,7 +1,7 @@
 """Prints where every process of a trial stands at this moment, as one line of JSON: one sample of a watched trial.
 
 Run as `python -I -S sampler.py ROOT [PY_SPY]` beside the trial, as its user: every process below the process ROOT is
-looked at. PY_SPY, the path of that program, asks for what it sees too; that takes seconds, not milliseconds.
+sampled. PY_SPY, the path of that program, asks for what it sees too; that takes seconds, not milliseconds.
 It stands alone, with Python 3.8's standard library and nothing else: in a container it runs on the trial's Python.
 """
 
@@ -14,16 +14,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+# Both as in watched/sitecustomize.py.
 SIGNAL = 61
 MARK = "casebook-stacks-"
-"""Both as in watched/sitecustomize.py."""
 
-PROCESSES = 64
-"""So many are looked at more closely."""
-TEXT = 64 * 1024
-"""Bytes of one process's stacks, at most."""
+PROCESSES = 64  # no more of them are sampled
+TEXT = 64 * 1024  # bytes of one process's stacks, at most
 
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.02
@@ -31,37 +29,38 @@ _PY_SPY_S = 30.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def processes(root: int) -> list[dict[str, Any]]:
-    """Living processes below `root`, parents before their children; at most PROCESSES."""
+class Process(NamedTuple):
+    """What /proc/<pid>/stat says of a process."""
+
+    pid: int
+    parent: int
+    cpu_s: float  # CPU time that all its threads got
+
+
+def processes(root: int) -> list[Process]:
+    """Return living processes below `root`, parents before their children; at most PROCESSES."""
     everybody = [seen for name in _listed("/proc") if name.isdigit() and (seen := process(int(name)))]
-    found, at = [root], 0
-    children: list[dict[str, Any]] = []
-    while at < len(found):
-        below = sorted((one for one in everybody if one["parent"] == found[at]), key=lambda one: int(one["pid"]))
-        children += below
-        found += [one["pid"] for one in below]
-        at += 1
-    return [one for one in children if one["state"] not in "ZX" or one["threads"] > 1][:PROCESSES]
+    found: list[Process] = []
+    parents = [root]
+    for parent in parents:  # grows on the way
+        below = sorted(one for one in everybody if one.parent == parent)
+        found += below
+        parents += [one.pid for one in below]
+    return found[:PROCESSES]
 
 
-def process(pid: int) -> dict[str, Any] | None:
-    """What /proc tells at once; None if it is gone. `cpu_s` is the CPU time that all its threads got."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+def process(pid: int) -> Process | None:
+    """Return a living process; None if it is gone."""
+    stat = _read(f"/proc/{pid}/stat")
+    fields = stat[stat.rfind(b")") + 2 :].split()  # the program's name may hold anything
+    # One whose first thread has ended looks like a zombie, while others go on.
+    if not fields or (fields[0] in b"ZX" and int(fields[17]) < 2):
         return None
-    fields = stat[stat.rindex(b")") + 2 :].split()  # the program's name may hold anything
-    return {
-        "pid": pid,
-        "parent": int(fields[1]),
-        "state": fields[0].decode(),
-        "threads": int(fields[17]),
-        "cpu_s": (int(fields[11]) + int(fields[12])) * _TICK_S,
-    }
+    return Process(pid, int(fields[1]), (int(fields[11]) + int(fields[12])) * _TICK_S)
 
 
 def starved_s(pid: int) -> float:
-    """How long the threads that live have waited for a CPU (second number of schedstat); 0 where nobody counts."""
+    """Return how long its living threads have waited for a CPU; 0 where the kernel does not count that."""
     total = 0
     for task in _listed(f"/proc/{pid}/task"):
         numbers = _read(f"/proc/{pid}/task/{task}/schedstat").split()
@@ -69,22 +68,21 @@ def starved_s(pid: int) -> float:
     return total / 1e9
 
 
-def variables(pid: int) -> dict[str, str]:
-    """Those it was started with."""
-    text = _read(f"/proc/{pid}/environ").decode("utf-8", "replace")
-    return {name: value for name, is_one, value in (line.partition("=") for line in text.split("\0")) if is_one}
+def rank(pid: int) -> int | None:
+    """Return the number in the variable RANK that it was started with; None if there is none."""
+    for line in _read(f"/proc/{pid}/environ").split(b"\0"):
+        name, _, value = line.partition(b"=")
+        if name == b"RANK" and value.isdigit():
+            return int(value)
+    return None
 
 
 def command(pid: int) -> list[str]:
-    words = _read(f"/proc/{pid}/cmdline")[:4096].decode("utf-8", "replace").split("\0")
-    return words[:-1]
+    return _read(f"/proc/{pid}/cmdline")[:4096].decode("utf-8", "replace").split("\0")[:-1]
 
 
 def dumps(pids: list[int]) -> dict[int, str]:
-    """What faulthandler writes of each process that has asked it to.
-
-    All are asked before anybody is waited for, so that what they say is of one moment.
-    """
+    """Return what faulthandler writes of each process that has registered with it."""
     asked = {}
     for pid in pids:
         place = stacks_file(pid)
@@ -93,12 +91,19 @@ def dumps(pids: list[int]) -> dict[int, str]:
                 os.truncate(place, 0)
                 os.kill(pid, SIGNAL)
                 asked[pid] = place
-    _settle(list(asked.values()))
-    return {pid: _read(place)[:TEXT].decode("utf-8", "replace") for pid, place in asked.items()}
+    # All are asked before any is waited for, so that their stacks are of one moment. Dumps have no end mark: they are
+    # complete when none grows any more.
+    give_up, quiet = time.monotonic() + _PATIENCE_S, 0
+    texts = dict.fromkeys(asked, b"")
+    while quiet < 2 and time.monotonic() < give_up:
+        time.sleep(_PAUSE_S)
+        before, texts = texts, {pid: _read(place)[:TEXT] for pid, place in asked.items()}
+        quiet = quiet + 1 if texts == before and all(texts.values()) else 0
+    return {pid: text.decode("utf-8", "replace") for pid, text in texts.items()}
 
 
 def stacks_file(pid: int) -> str | None:
-    """Where its faulthandler writes; None if this process has not asked it to, or has become another program since."""
+    """Return where its faulthandler writes; None if it has not registered, or has become another program since."""
     for name in _listed(f"/proc/{pid}/fd"):
         place = f"/proc/{pid}/fd/{name}"
         with contextlib.suppress(OSError):
@@ -108,25 +113,15 @@ def stacks_file(pid: int) -> str | None:
 
 
 def catches(pid: int) -> bool:
-    """Whether it handles SIGNAL, which would kill it otherwise."""
+    """Return whether it handles SIGNAL, which would kill it otherwise."""
     for line in _read(f"/proc/{pid}/status").decode("ascii", "replace").splitlines():
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (SIGNAL - 1) & 1)
     return False
 
 
-def _settle(places: list[str]) -> None:
-    """Wait until nobody writes any more: dumps have no end mark."""
-    give_up, before, quiet = time.monotonic() + _PATIENCE_S, [-1] * len(places), 0
-    while quiet < 2 and time.monotonic() < give_up:
-        time.sleep(_PAUSE_S)
-        now = [_size(place) for place in places]
-        quiet = quiet + 1 if now == before and 0 not in now else 0
-        before = now
-
-
 def spied(py_spy: str, pid: int, within_s: float) -> dict[str, str]:
-    """What py-spy sees, by how: with the frames of C and C++ where it can; nothing where it is not let."""
+    """Return what py-spy sees, by how: with the frames of C and C++ where it can; nothing where it is not allowed."""
     for options, source in ((["--native"], "py-spy native"), ([], "py-spy")):
         order = [py_spy, "dump", *options, "--pid", str(pid)]
         try:
@@ -139,23 +134,28 @@ def spied(py_spy: str, pid: int, within_s: float) -> dict[str, str]:
 
 
 def sample(root: int, py_spy: str | None) -> dict[str, Any]:
+    """Return the fields of `engines.watching.Sample`, and of a ProcessSample for each process."""
     found = processes(root)
-    stacks = dumps([one["pid"] for one in found])
+    stacks = dumps([one.pid for one in found])
     give_up = time.monotonic() + _PY_SPY_S
+    samples = []
     for one in found:
-        pid = one["pid"]
-        text = stacks.get(pid)
-        one.update(
-            starved_s=starved_s(pid),
-            rank=variables(pid).get("RANK"),
-            command=command(pid),
-            waits_in=_read(f"/proc/{pid}/wchan").decode("ascii", "replace"),
-            stacks={"faulthandler": text} if text else {},
-        )
+        pid = one.pid
+        seen = {"faulthandler": stacks[pid]} if stacks.get(pid) else {}
         left_s = give_up - time.monotonic()
         if py_spy and left_s > 0:
-            one["stacks"].update(spied(py_spy, pid, left_s))
-    return {"at": time.monotonic(), "processes": found}
+            seen.update(spied(py_spy, pid, left_s))
+        samples.append(
+            dict(
+                one._asdict(),
+                command=command(pid),
+                rank=rank(pid),
+                waits_in=_read(f"/proc/{pid}/wchan").decode("ascii", "replace"),
+                starved_s=starved_s(pid),
+                stacks=seen,
+            )
+        )
+    return {"at": time.monotonic(), "processes": samples}
 
 
 def _listed(directory: str) -> list[str]:
@@ -172,17 +172,6 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:  # gone: there is nothing to wait for
-        return -1
-
-
-def main() -> None:
+if __name__ == "__main__":
     root, *py_spy = sys.argv[1:]
     sys.stdout.write(json.dumps(sample(int(root), py_spy[0] if py_spy else None)) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
-"""Runs one trial as a child and answers for every process that comes of it. Run as `python -I -S supervisor.py`.
+"""Runs one trial as a child and ends every process that comes of it. Run as `python -I -S supervisor.py`.
 
-Reads a request as one line of JSON on stdin, writes how the trial ended as JSON on stdout. The trial's own output goes
-to the two file descriptors that the request names. If stdin closes meanwhile, the runner is gone and the trial with it.
+Reads orders as one line of JSON on stdin, and writes how the trial ended as JSON on stdout. The trial's own output goes
+to the two file descriptors that the orders name. When stdin closes, the runner is gone or wants the trial to end.
 
 Only the standard library, and little of it: this starts anew for each trial.
 """
@@ -24,27 +24,27 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 _PAUSE_S = 0.05
-_SHARE = 20
-"""Looking at all processes takes at most one part in so many of a core's time."""
-_UNKILLABLE_S = 10.0
-"""A process that hangs in a driver outlives SIGKILL; the next trial should not wait for it for ever."""
+_SHARE = 20  # reading /proc takes at most one part in so many of a core's time
+_UNKILLABLE_S = (
+    10.0  # a process that hangs in a driver outlives SIGKILL: the next trial should not wait for it for ever
+)
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
-    """What /proc/<pid>/stat tells, as far as it matters here. Memory in bytes."""
+    """What /proc/<pid>/stat says of a process."""
 
     pid: int
     parent: int
     state: str
     threads: int
-    resident: int
+    resident: int  # bytes of memory
 
     @property
     def lives(self) -> bool:
-        """A process whose first thread has ended looks like a zombie, while others go on."""
+        # One whose first thread has ended looks like a zombie, while others go on.
         return self.state not in "ZX" or self.threads > 1
 
 
@@ -54,7 +54,7 @@ def prctl(option: int, argument: int) -> None:
 
 
 def read_process(pid: int) -> Process | None:
-    """None if it is gone."""
+    """Return a process; None if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -64,26 +64,26 @@ def read_process(pid: int) -> Process | None:
 
 
 def descendants(root: int) -> list[Process]:
-    """Living processes below `root`. Orphans are among them, as `root` is a subreaper."""
+    """Return living processes below `root`. Orphans are among them, as `root` is a subreaper."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 this is done often
     everybody = [process for pid in pids if (process := read_process(pid))]
     children: dict[int, list[Process]] = {}
     for process in everybody:
         children.setdefault(process.parent, []).append(process)
-    found, waiting = [], [root]
-    while waiting:
-        below = children.get(waiting.pop(), [])
+    found = []
+    parents = [root]
+    for parent in parents:  # grows on the way
+        below = children.get(parent, [])
         found += below
-        waiting += [process.pid for process in below]
+        parents += [process.pid for process in below]
     return [process for process in found if process.lives]
 
 
 def memory(processes: list[Process], limit: int) -> int:
-    """Bytes in use. Pages that processes share are counted once only if it matters: that is slow to find out."""
+    """Return bytes in use, pages that processes share counted once where that matters."""
     resident = sum(process.resident for process in processes)
-    if resident <= limit:
-        return resident
-    return sum(_proportional(process) for process in processes)
+    # Without shared pages it can only be less; how much less is slow to find out.
+    return resident if resident <= limit else sum(_proportional(process) for process in processes)
 
 
 def _proportional(process: Process) -> int:
@@ -95,36 +95,37 @@ def _proportional(process: Process) -> int:
     return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0)
 
 
-def start(request: dict[str, Any]) -> int:
-    """Pid of the trial's first process. Raises OSError if there is no such program."""
+def tie() -> None:
+    """In the trial's first process: end with the supervisor, should that be killed, and dump no core."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # should this supervisor be killed
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
+def start(orders: dict[str, Any]) -> int:
+    """Start the trial's first process and return its pid. Raises OSError if there is no such program."""
     child = subprocess.Popen(
-        request["command"],
-        cwd=request["directory"],
-        env=request["variables"],
+        orders["command"],
+        cwd=orders["directory"],
+        env=orders["variables"],
         stdin=subprocess.DEVNULL,
-        stdout=request["stdout"],
-        stderr=request["stderr"],
+        stdout=orders["stdout"],
+        stderr=orders["stderr"],
         start_new_session=True,
-        pass_fds=request.get("pass_fds", ()),
+        pass_fds=orders.get("pass_fds", ()),
         preexec_fn=tie,  # noqa: PLW1509 there are no threads here
     )
     child.returncode = 0  # its status is taken by `reap`
     return child.pid
 
 
-def watch(pid: int, request: dict[str, Any], statuses: dict[int, int], bell: int) -> str | None:
-    """Wait for the trial's end. Returns why it has to be ended, or None if it ended by itself."""
-    deadline = time.monotonic() + request["timeout_s"]
+def watch(pid: int, orders: dict[str, Any], statuses: dict[int, int], bell: int) -> str | None:
+    """Wait for the trial's end. Return why it has to be ended, or None if it ended by itself."""
+    deadline = time.monotonic() + orders["timeout_s"]
     while pid not in reap(statuses):
         now = time.monotonic()
         if now >= deadline:
             return "timeout"
-        excess = beyond(descendants(os.getpid()), request)
+        excess = passed_limit(descendants(os.getpid()), orders)
         if excess:
             return excess
         pause = max(_PAUSE_S, _SHARE * (time.monotonic() - now))
@@ -133,17 +134,15 @@ def watch(pid: int, request: dict[str, Any], statuses: dict[int, int], bell: int
     return None
 
 
-def beyond(processes: list[Process], request: dict[str, Any]) -> str | None:
-    """The limit that is passed, if one is."""
-    if memory(processes, request["memory_bytes"]) > request["memory_bytes"]:
+def passed_limit(processes: list[Process], orders: dict[str, Any]) -> str | None:
+    """Return the name of the limit that is passed, if one is."""
+    if memory(processes, orders["memory_bytes"]) > orders["memory_bytes"]:
         return "memory"
-    if sum(process.threads for process in processes) > request["processes"]:
-        return "processes"
-    return None
+    return "processes" if sum(process.threads for process in processes) > orders["processes"] else None
 
 
 def runner_is_gone(bell: int, within_s: float) -> bool:
-    """Wait until a child ends (then the bell rings) or the time is over, and see whether stdin has closed meanwhile."""
+    """Wait until a child ends (then the bell rings) or the time is over; return whether stdin has closed meanwhile."""
     ready, _, _ = select.select([0, bell], [], [], within_s)
     if bell in ready:
         os.read(bell, 4096)
@@ -151,7 +150,7 @@ def runner_is_gone(bell: int, within_s: float) -> bool:
 
 
 def end_all(statuses: dict[int, int]) -> list[int]:
-    """Kill everything below this process, also what it starts meanwhile. Returns what could not be killed."""
+    """Kill everything below this process, also what it starts meanwhile. Return what could not be killed."""
     give_up = time.monotonic() + _UNKILLABLE_S
     _stop_all()
     while processes := descendants(os.getpid()):
@@ -166,7 +165,7 @@ def end_all(statuses: dict[int, int]) -> list[int]:
 
 
 def _stop_all() -> None:
-    """What is stopped starts nothing new, so that nothing gets away between two looks."""
+    """Stop everything below this process: what is stopped starts nothing new, so that nothing gets away."""
     stopped: set[int] = set()
     while fresh := {process.pid for process in descendants(os.getpid())} - stopped:
         for pid in fresh:
@@ -180,7 +179,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def reap(statuses: dict[int, int]) -> dict[int, int]:
-    """Collect children and orphans that have ended: exit statuses, or signals as negative numbers."""
+    """Add children and orphans that have ended to `statuses`: exit statuses, or signals as negative numbers."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
@@ -188,7 +187,7 @@ def reap(statuses: dict[int, int]) -> dict[int, int]:
 
 
 def _bell() -> int:
-    """A file descriptor that becomes readable when a child ends."""
+    """Return a file descriptor that becomes readable when a child ends."""
     heard, rung = os.pipe()
     os.set_blocking(rung, False)
     os.set_blocking(heard, False)
@@ -197,37 +196,41 @@ def _bell() -> int:
     return heard
 
 
-def supervise(request: dict[str, Any], start: Callable[[dict[str, Any]], int] = start) -> dict[str, Any]:
-    """How the trial ended: `status` as `reap` has it, `ended_for` the limit it passed, `left` what can't be killed."""
+def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) -> dict[str, Any]:
+    """Run a trial; return how it ended.
+
+    That is its `status`, as `reap` has it, or `infra`, why there is none; and `ended_for`, the limit that it passed.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     bell, statuses, begun = _bell(), dict[int, int](), time.monotonic()
     try:
-        pid = start(request)
+        pid = start(orders)
     except OSError as error:
-        return {"failed": f"{error.strerror}: {error.filename}"}
+        return {"infra": f"the trial could not be run: {error.strerror}: {error.filename}"}
     finally:
-        os.close(request["stdout"])
-        os.close(request["stderr"])
-    ended_for = watch(pid, request, statuses, bell)
-    duration_s = time.monotonic() - begun
-    left = end_all(statuses)
-    status = statuses.get(pid)
-    if status not in {None, -signal.SIGKILL}:
-        ended_for = None  # it was quicker
-    return {"status": status, "ended_for": ended_for, "duration_s": duration_s, "left": left}
+        os.close(orders["stdout"])
+        os.close(orders["stderr"])
+    ended_for = watch(pid, orders, statuses, bell)
+    ended = {"duration_s": time.monotonic() - begun, "ended_for": ended_for}
+    if left := end_all(statuses):
+        return {**ended, "infra": f"processes that can't be killed are left: {', '.join(map(str, left))}"}
+    if statuses[pid] != -signal.SIGKILL:
+        ended["ended_for"] = None  # it ended by itself before that
+    return {**ended, "status": statuses[pid]}
 
 
-def _let_the_runner_decide(*_: object) -> None:
-    """It closes stdin if it wants an end. Not SIG_IGN: that would be inherited by the trial."""
-
-
-def main() -> None:
+def main(orders: dict[str, Any], start: Callable[[dict[str, Any]], int] = start) -> None:
+    """Run a trial, and write how it ended to stdout."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _let_the_runner_decide)
-    ended = supervise(json.loads(sys.stdin.buffer.readline()))
+        # The runner closes stdin if it wants an end. Not SIG_IGN: the trial would inherit that.
+        signal.signal(number, lambda *_: None)
+    try:
+        ended = supervise(orders, start)
+    except Exception as error:  # noqa: BLE001 nobody reads a traceback of this process
+        ended = {"infra": f"the trial could not be run: its supervisor failed: {error!r}"}
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(ended).encode())
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(sys.stdin.buffer.readline()))

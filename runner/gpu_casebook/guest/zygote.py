@@ -10,12 +10,13 @@ What a trial then shares with others is what the imports left: their state, the 
 lie. Generators of random numbers that libraries seed from the system when they are imported are seeded anew, or trials
 whose rate is wanted would all draw the same; one that an import seeded on purpose would lose that seed.
 
-It stands alone beside a copy of supervisor.py, for Python 3.10 and later; an older one ends, and says nothing.
+It stands alone beside copies of supervisor.py and watched/sitecustomize.py, for Python 3.10 and later; with an older
+one it ends without an answer.
 """
 
 from __future__ import annotations
 
-import array
+import contextlib
 import gc
 import json
 import os
@@ -25,7 +26,7 @@ import socket
 import sys
 from typing import Any
 
-SOCKET = "CASEBOOK_ZYGOTE"
+WANTED = "CASEBOOK_ZYGOTE"  # the variable that says what to import, and where requests come from
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _MESSAGE = 1 << 20
 
@@ -35,17 +36,15 @@ class TrialBegins(BaseException):
 
 
 class Zygote:
+    handlers: dict[signal.Signals, Any]  # of signals, as the imports left them
+    files: set[int]  # that the imports left open
+
     def __init__(self, supervisor: Any, control: socket.socket) -> None:
         self.supervisor = supervisor
         self.control = control
-        self.handlers = {number: signal.getsignal(number) for number in _HANDLED}
-        self.files: set[int] = set()
-
-    def get_ready(self) -> None:
-        """Import, and say how that went."""
-        self.control.send(json.dumps(self.prepare(json.loads(self.control.recv(_MESSAGE)))).encode())
 
     def prepare(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Import what is wanted. Return what was imported, and why no trial can be forked then, if so."""
         imported = []
         for name, names in wanted["imports"]:
             try:
@@ -59,11 +58,11 @@ class Zygote:
         gc.freeze()  # or the collector, at a trial's end at the latest, copies every page of what was imported
         self.handlers = {number: signal.getsignal(number) for number in _HANDLED}
         self.files = open_files() - {self.control.fileno()}
-        say_no_more()
+        redirect_to_null(1, 2)  # whoever reads their other ends comes to the end
         return {"unfit": self.unfit(wanted["memory_bytes"]), "imported": imported}
 
     def unfit(self, memory_bytes: int) -> str | None:
-        """Why a fork of this process would be no fresh one."""
+        """Return why a fork of this process would be no fresh one, if so."""
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > memory_bytes:
             return "its imports take more memory than a trial may"
         if any(os.path.realpath(f"/proc/self/fd/{file}").startswith("/dev/nvidia") for file in self.files):
@@ -76,7 +75,7 @@ class Zygote:
     def serve(self) -> None:
         """Fork a supervisor for each request until the runner hangs up. Raises TrialBegins in the trials."""
         while True:
-            message, files = receive(self.control)
+            message, files, _, _ = socket.recv_fds(self.control, _MESSAGE, 4)
             if not message:
                 os._exit(0)
             pid = os.fork()
@@ -85,49 +84,41 @@ class Zygote:
             for file in files:
                 os.close(file)
             self.control.send(json.dumps({"pid": pid}).encode())
-            collect()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)  # reap an earlier supervisor
 
     def supervise(self, orders: dict[str, Any], files: list[int]) -> None:
-        """Be the supervisor of one trial, as supervisor.py would. Raises TrialBegins in the trial."""
+        """Be the supervisor of one trial, as supervisor.py is. Raises TrialBegins in the trial."""
         orders["stdout"], orders["stderr"], heard, answer = files
         os.setsid()
         os.dup2(heard, 0)
         os.dup2(answer, 1)
         for file in (heard, answer, self.control.detach()):
             os.close(file)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self.supervisor._let_the_runner_decide)  # noqa: SLF001 they are one program
-        try:
-            ended = self.supervisor.supervise(orders, self.start)
-        except Exception as error:  # noqa: BLE001 there is nobody else to tell
-            ended = {"failed": f"its supervisor failed: {error!r}"}
-        try:
-            os.write(1, json.dumps(ended).encode())
-        finally:
-            os._exit(0)
+        self.supervisor.main(orders, self.start)
+        os._exit(0)
 
     def start(self, orders: dict[str, Any]) -> int:
-        """Pid of the trial's first process. Raises TrialBegins in that process."""
+        """Fork the trial's first process and return its pid. Raises TrialBegins in that process."""
         pid = os.fork()
         if pid:
             return pid
         try:
-            self.be_born(orders)
+            self.become_trial(orders)
         except BaseException:  # noqa: BLE001 not the trial's fault: without a supervisor the runner knows that
             os.kill(os.getppid(), signal.SIGKILL)
             os._exit(1)
         raise TrialBegins
 
-    def be_born(self, orders: dict[str, Any]) -> None:
-        """Be what a process is that has just been started."""
+    def become_trial(self, orders: dict[str, Any]) -> None:
+        """Have all that a process has which has just been started, and nothing else."""
         os.setsid()
-        self.supervisor.prctl(self.supervisor.PR_SET_PDEATHSIG, signal.SIGKILL)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        self.supervisor.tie()
         signal.set_wakeup_fd(-1)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
         os.chdir(orders["directory"])
-        say_no_more(read=True)
+        redirect_to_null(0)
         os.dup2(orders["stdout"], 1)
         os.dup2(orders["stderr"], 2)
         for file in open_files() - self.files - {0, 1, 2, orders["stdout"], orders["stderr"]}:
@@ -136,43 +127,33 @@ class Zygote:
 
 
 def is_not_there(name: str, error: BaseException) -> bool:
-    """Whether nothing of a module was run; the script may have an answer to that."""
+    """Return whether nothing of a module was run: the script may handle that."""
     return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
 
 
 def seed_anew() -> None:
-    """What NumPy and torch do when they are imported; the generator of `random` does it at a fork by itself."""
+    """Do what NumPy and torch do when they are imported; the generator of `random` does it at a fork by itself."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.seed()
 
 
-def receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    """One message, with the four files that came with it."""
-    numbers = array.array("i", [0] * 4)
-    message, ancillary, _, _ = control.recvmsg(_MESSAGE, socket.CMSG_SPACE(numbers.itemsize * 4))
-    files = [array.array("i", data).tolist() for _, kind, data in ancillary if kind == socket.SCM_RIGHTS]
-    return message, sum(files, [])  # noqa: RUF017 there is one
-
-
 def open_files() -> set[int]:
-    """Without the one that it takes to look."""
-    with os.scandir("/proc/self/fd") as entries:
-        listed = {int(entry.name) for entry in entries}
-    return {file for file in listed if os.path.lexists(f"/proc/self/fd/{file}")}
+    """Return the descriptors of open files, without the one that it takes to list them."""
+    listed = os.listdir("/proc/self/fd")  # noqa: PTH208
+    return {int(file) for file in listed if os.path.lexists(f"/proc/self/fd/{file}")}
 
 
-def say_no_more(*, read: bool = False) -> None:
-    """Let go of both streams of output, or of stdin, so that whoever reads their other ends comes to the end."""
+def redirect_to_null(*streams: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
-    for stream in (0,) if read else (1, 2):
+    for stream in streams:
         os.dup2(null, stream)
     os.close(null)
 
 
 def threads_across_fork() -> int:
-    """How many threads there are besides this one. Libraries that know of forks end their threads before one."""
+    """Return how many threads there are besides this one, once those have ended that libraries end before a fork."""
     pid = os.fork()
     if not pid:
         os._exit(0)
@@ -180,48 +161,28 @@ def threads_across_fork() -> int:
     return len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208
 
 
-def collect() -> None:
-    """Supervisors that have ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
 def uncover() -> Any:
-    """Take this directory out of everything that says it is there, and load the supervisor from it."""
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 as sys.path has it
-    import casebook_supervisor as supervisor  # type: ignore[import-not-found]  # noqa: PLC0415 it lies beside
+    """Load the supervisor from this directory, and remove every trace of the directory."""
+    # Copies of ours, which lie beside this file.
+    import casebook_sitecustomize  # type: ignore[import-not-found]  # noqa: PLC0415
+    import casebook_supervisor  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    del sys.modules["casebook_supervisor"]
-    sys.path[:] = [place for place in sys.path if place != here]
-    sys.path_importer_cache.pop(here, None)
+    del sys.modules["casebook_sitecustomize"], sys.modules["casebook_supervisor"]
+    sys.path_importer_cache.pop(os.path.dirname(os.path.abspath(__file__)), None)  # noqa: PTH100, PTH120 as sys.path has it
     rest = os.environ.pop("PYTHONPATH").split(":")[1:]
     if rest:
         os.environ["PYTHONPATH"] = ":".join(rest)
-    return supervisor
-
-
-def step_aside() -> None:
-    """Import the sitecustomize that would have been imported without this one; its errors are its own."""
-    own = sys.modules.pop("sitecustomize")
-    try:
-        __import__("sitecustomize")
-    except ModuleNotFoundError as error:
-        if error.name != "sitecustomize":
-            raise
-        sys.modules["sitecustomize"] = own
+    casebook_sitecustomize.step_aside()
+    return casebook_supervisor
 
 
 def main() -> None:
-    """Returns in the trials only: the script must not run in the zygote itself."""
+    """Prepare and fork. Returns in the trials only: the script must not run in the zygote itself."""
     try:
-        control = socket.socket(fileno=int(os.environ.pop(SOCKET)))
-        supervisor = uncover()
-        step_aside()
-        zygote = Zygote(supervisor, control)
-        zygote.get_ready()
+        wanted = json.loads(os.environ.pop(WANTED))
+        control = socket.socket(fileno=wanted["control"])
+        zygote = Zygote(uncover(), control)
+        control.send(json.dumps(zygote.prepare(wanted)).encode())
         zygote.serve()
     except TrialBegins:
         return
@@ -229,5 +190,5 @@ def main() -> None:
         os._exit(1)
 
 
-if __name__ == "sitecustomize" and SOCKET in os.environ:
+if __name__ == "sitecustomize" and WANTED in os.environ:
     main()

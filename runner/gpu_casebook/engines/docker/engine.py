@@ -4,95 +4,70 @@ import hashlib
 import io
 import tarfile
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from gpu_casebook.daemon.client import (
-    LABEL,
-    APIError,
-    Container,
-    DockerClient,
-    Mount,
-    Piece,
-    connect,
-    disk_is_full,
-    exec_stdout,
-    find_image,
-    is_here,
-    only_if_present,
-    output_of,
-    pull,
-    speaking,
-    version_of,
-)
+from gpu_casebook.daemon import client as daemon
+from gpu_casebook.daemon.client import LABEL, APIError, Container, DockerClient, speaking
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
 from gpu_casebook.engines import watching
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.docker import packing
-from gpu_casebook.engines.docker.options import (
-    TOOLS,
-    TRIAL_USER,
-    Part,
-    container_options,
-    gpu_part,
-    watched_part,
-)
-from gpu_casebook.engines.output import Kept, Novelty, ending
+from gpu_casebook.engines.docker import options, packing
+from gpu_casebook.engines.docker.options import TOOLS, TRIAL_USER, Part
+from gpu_casebook.engines.output import Output
 from gpu_casebook.engines.owner import Owner
+from gpu_casebook.engines.watching import Watched
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
 from gpu_casebook.images import build, override
 from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
 
-ISOLATION = (
-    "each trial in a container of its own, from an image that trials can't change",
-    "no network",
-    "all capabilities dropped, no new privileges, a user that is not root",
-    "read-only root, scratch space in memory",
-    "limits on memory, processes, time and output",
-)
-
+# How long the engine may take to report the end of a container whose processes have ended.
 _GRACE_S = 30.0
-"""How long the engine may take to tell the end of a container whose processes have ended."""
 
 
 class DockerEngine(Engine):
     """`root` is the checkout, which has the images' Dockerfiles."""
 
     name = "docker"
-    isolation = ISOLATION
+    isolation = (
+        "each trial in a container of its own, from an image that trials can't change",
+        "no network",
+        "all capabilities dropped, no new privileges, a user that is not root",
+        "read-only root, scratch space in memory",
+        "limits on memory, processes, time and output",
+    )
     has_images = True
 
     def __init__(self, client: DockerClient, root: Path) -> None:
         self._client = client
         self._root = root
         self._id = uuid.uuid4().hex[:12]
-        self._trials = 0
-        self._payloads: dict[str, str] = {}
+        self._volumes: set[str] = set()
         self._pythons: dict[str, str] = {}
 
     @classmethod
     def connect(cls, root: Path) -> Self:
-        return cls(connect(), root)
+        return cls(daemon.connect(), root)
 
     def __exit__(self, *exc_info: object) -> None:
-        self._payloads.clear()
+        self._volumes.clear()
         try:
-            with _unless_failed_before(exc_info):
+            # An engine that went away can't clean up either, and the first error is the one to report.
+            with suppress(EngineError) if exc_info[0] else nullcontext():
                 self._remove(lambda labels: labels[f"{LABEL}.run"] == self._id)
         finally:
             self._client.close()
 
     @cached_property
     def version(self) -> str:
-        return version_of(self._client)
+        return daemon.version_of(self._client)
 
     @property
     def storage(self) -> Path | None:
@@ -110,28 +85,27 @@ class DockerEngine(Engine):
 
     @property
     def local(self) -> bool:
-        return is_here(self._client)
+        return daemon.is_here(self._client)
 
     def gpu_access(self) -> GpuAccess | None:
         return choose_gpu_access(self._info, local=self.local, host=self._host)
 
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
-        started = time.monotonic()
         if recipe.use_image:
-            image = find_image(self._client, recipe.use_image) or pull(self._client, recipe.use_image, note)
+            found = daemon.find_image(self._client, recipe.use_image)
+            image = found or daemon.pull(self._client, recipe.use_image, note)
         else:
             with speaking(f"build the image {recipe.image}"):
                 image = build.ensure(self._client, self._root, recipe, note)
         note(f"looking for the Python of {image.name}")
-        python = self._python(image)
-        return Prepared(key=image.id, python=python, image=image, duration_s=time.monotonic() - started)
+        return Prepared(key=image.id, python=self._python(image), image=image)
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
         with speaking("look for images"):
             return build.absent(self._client, self._root, recipes)
 
     def image_id(self, name: str) -> str | None:
-        found = find_image(self._client, name)
+        found = daemon.find_image(self._client, name)
         return found.id if found else None
 
     def overlay(self, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
@@ -145,26 +119,28 @@ class DockerEngine(Engine):
         packing.take_in(packed, note)
 
     def _python(self, image: ImageFacts) -> str:
-        """Path of the image's python3. Raises UsageError where there is none that runs."""
+        """Return the path of the image's python3. Raises UsageError where there is none that runs."""
         if image.id not in self._pythons:
             request = TrialRequest(files={}, arguments=["-c", "import sys; print(sys.executable)"])
             result = self.run(Prepared(key=image.id, python="python3", image=image), request)
             if result.exit_status != 0:
-                said = (result.infra or result.stderr.strip() or "it said nothing").splitlines()[-1]
-                raise UsageError(f"the image {image.name} has no python3 that runs: {said}")
+                reason = (result.infra or result.stderr.strip() or "it said nothing").splitlines()[-1]
+                raise UsageError(f"the image {image.name} has no python3 that runs: {reason}")
             self._pythons[image.id] = result.stdout.strip()
         return self._pythons[image.id]
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        self._trials += 1
-        name = f"casebook-{self._id}-{self._trials}"
+        name = f"casebook-{self._id}-{uuid.uuid4().hex[:8]}"
         with speaking("run a trial"):
             try:
                 return self._run(name, prepared, request)
             except APIError as error:
-                if disk_is_full(error):
+                if daemon.disk_is_full(error):
                     raise
-                return _refused(error)
+                # The engine is there, and would not run this container.
+                reason = " ".join(str(error.explanation or error).split())
+                infra = f"the Docker engine would not run the trial: {reason}"
+                return TrialResult(stdout="", stderr="", duration_s=0.0, infra=infra)
             finally:
                 if not request.keep:
                     self._discard(name)
@@ -177,7 +153,7 @@ class DockerEngine(Engine):
             entrypoint=[*request.wrapper, prepared.python],
             name=name,
             labels=self._labels(keep=request.keep),
-            **container_options(
+            **options.container_options(
                 request,
                 payload=payload,
                 gpu=self._gpu_part(prepared, request),
@@ -186,10 +162,18 @@ class DockerEngine(Engine):
         )
         output = _ContainerOutput(container, request)
         container.start()
-        marks = _let_run(container, output, prepared, request)
+        watched = _let_run(container, output, prepared, request)
         container.wait(timeout=_GRACE_S)
         output.ended.wait(_GRACE_S)
-        return _result(_state(container), output, marks, kept=_kept(name, request) if request.keep else None)
+        state = _state(container)
+        begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
+        return output.result(
+            state["ExitCode"],
+            watched,
+            duration_s=max(0.0, (ended - begun).total_seconds()),  # a short one may end before its start is noted
+            out_of_memory=bool(state["OOMKilled"]),
+            kept=_kept(name, request) if request.keep else None,
+        )
 
     def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> Part:
         if not request.gpus:
@@ -199,13 +183,13 @@ class DockerEngine(Engine):
             raise MachineError("this Docker engine has no way to a GPU: no NVIDIA container toolkit, CDI or driver")
         minors = {gpu.index: gpu.minor for gpu in hardware.gpus()} if self.local else {}
         known = self._image_variables(prepared) | dict(request.variables)
-        return gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
+        return options.gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
 
-    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> Part | None:
+    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> Part:
         if request.watch is None:
-            return None
+            return Part()
         tools = self._volume(f"{name}-tools", prepared, watching_tools(), keep=request.keep, mode=0o755)
-        return watched_part(tools, self._image_variables(prepared) | dict(request.variables))
+        return options.watched_part(tools, self._image_variables(prepared) | dict(request.variables))
 
     def _image_variables(self, prepared: Prepared) -> dict[str, str]:
         lines = self._client.images.get(prepared.key).attrs["Config"].get("Env") or []
@@ -218,31 +202,31 @@ class DockerEngine(Engine):
     def _volume(
         self, name: str, prepared: Prepared, files: Mapping[str, bytes], *, keep: bool, mode: int = 0o644
     ) -> str:
-        """A volume that holds these files: one for each distinct set, but a kept trial has its own, of that name."""
-        if keep:
-            return self._new_volume(name, prepared, files, keep=True, mode=mode)
-        digest = _digest(files)
-        if digest not in self._payloads:
-            name = f"casebook-{self._id}-{digest[:12]}"
-            self._payloads[digest] = self._new_volume(name, prepared, files, keep=False, mode=mode)
-        return self._payloads[digest]
+        """Return the name of a volume that holds these files.
 
-    def _new_volume(self, name: str, prepared: Prepared, files: Mapping[str, bytes], *, keep: bool, mode: int) -> str:
-        """A volume is written through a container, which is never started."""
+        There is one for each distinct set of files, but a kept trial has its own, of the name that is given.
+        """
+        archive = _archive(files, mode=mode)
+        if not keep:
+            name = f"casebook-{self._id}-{hashlib.sha256(archive).hexdigest()[:12]}"
+        if name in self._volumes:
+            return name
         self._client.volumes.create(name, labels=self._labels(keep=keep))
-        mount = Mount(CASE_DIRECTORY, name, type="volume", no_copy=True)
+        mount = daemon.Mount(CASE_DIRECTORY, name, type="volume", no_copy=True)
+        # A volume is written through a container, which is never started.
         filler_name = f"{name}-filler"
         try:
             filler = self._client.containers.create(
                 prepared.key, ["true"], name=filler_name, mounts=[mount], labels=self._labels(), network_mode="none"
             )
-            filler.put_archive(CASE_DIRECTORY, _archive(files, mode=mode))
+            filler.put_archive(CASE_DIRECTORY, archive)
         finally:
             self._discard(filler_name)
+        self._volumes.add(name)
         return name
 
     def _discard(self, name: str) -> None:
-        """What can't be removed now is removed on leaving the engine, or by the next sweep."""
+        # What can't be removed now is removed on leaving the engine, or by the next sweep.
         with suppress(APIError):
             self._client.api.remove_container(name, force=True, v=True)
 
@@ -258,7 +242,7 @@ class DockerEngine(Engine):
         removed = []
         with speaking("remove containers and volumes"):
             for line, remove in self._ours(chosen):
-                with only_if_present():
+                with daemon.only_if_present():
                     remove()
                     removed.append(line)
         return removed
@@ -282,25 +266,8 @@ def _chosen(found: Iterable[Any], chosen: Callable[[Mapping[str, str]], bool]) -
     return (one for one in found if f"{LABEL}.keep" not in one["Labels"] and chosen(one["Labels"]))
 
 
-@contextmanager
-def _unless_failed_before(exc_info: Sequence[object]) -> Iterator[None]:
-    """An engine that went away can't clean up either, and the first error is the one to tell."""
-    try:
-        yield
-    except EngineError:
-        if exc_info[0] is None:
-            raise
-
-
-def _digest(files: Mapping[str, bytes]) -> str:
-    total = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        total.update(f"{name}\0{len(content)}\0".encode() + content)
-    return total.hexdigest()
-
-
 def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
-    """A tar archive in which everything is root's and may be read by all."""
+    """Return a tar archive in which everything is root's and may be read by all; equal files, equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         parents = {parent for name in files for parent in PurePosixPath(name).parents if parent.name}
@@ -315,17 +282,15 @@ def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
     return buffer.getvalue()
 
 
-class _ContainerOutput:
+class _ContainerOutput(Output):
     """Both streams of a container, read in the background from before its start to its end."""
 
     def __init__(self, container: Container, request: TrialRequest) -> None:
-        bound = request.limits.output_bytes
-        self.stdout, self.stderr = (Kept(bound, Novelty() if request.watch else None) for _ in range(2))
+        super().__init__(request)
         self.ended = threading.Event()
-        pieces = output_of(container)
-        threading.Thread(target=self._read, args=(pieces,), daemon=True).start()
+        threading.Thread(target=self._read, args=(daemon.output_of(container),), daemon=True).start()
 
-    def _read(self, pieces: Iterable[Piece]) -> None:
+    def _read(self, pieces: Iterable[daemon.Piece]) -> None:
         try:
             for out, err in pieces:
                 self.stdout.add(out or b"")
@@ -336,57 +301,36 @@ class _ContainerOutput:
             self.ended.set()
 
 
-class _State(NamedTuple):
-    exit_status: int
-    out_of_memory: bool
-    duration_s: float
-
-
-def _state(container: Container) -> _State:
+def _state(container: Container) -> Mapping[str, Any]:
     container.reload()
-    state = container.attrs["State"]
-    begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
-    lasted = max(0.0, (ended - begun).total_seconds())  # a very short one may end before the engine notes its start
-    return _State(state["ExitCode"], bool(state["OOMKilled"]), lasted)
+    return dict(container.attrs["State"])
 
 
-def _let_run(
-    container: Container, output: _ContainerOutput, prepared: Prepared, request: TrialRequest
-) -> watching.Marks:
+def _let_run(container: Container, output: _ContainerOutput, prepared: Prepared, request: TrialRequest) -> Watched:
     """Wait for the trial's end, or end it where it is over time or hangs."""
-    limit_s, watch = request.limits.timeout_s, request.watch
-    if watch is None:
-        timed_out = not output.ended.wait(limit_s) and _kill(container)
-        return watching.marks(None, watching.Followed(), ended_by_us=timed_out, timed_out=timed_out)
-    followed = watching.watch_trial(
-        watch,
-        limit_s,
-        look=lambda spying: _look(container, prepared, spying=spying),
-        printed=lambda: output.stdout.said + output.stderr.said,
-        ended=output.ended.wait,
-    )
-    killed = followed.end is not watching.TrialEnd.ENDED and _kill(container)
-    return watching.marks(watch, followed, ended_by_us=killed)
+    if request.watch is None:
+        return Watched(timed_out=not output.ended.wait(request.limits.timeout_s) and _kill(container))
+    watched = output.watch(lambda spying: _look(container, prepared, spying=spying), output.ended.wait)
+    return watched if watched and _kill(container) else Watched()
 
 
 def _look(container: Container, prepared: Prepared, *, spying: bool) -> str:
-    """Run the sampler in a trial's container; empty if that did not work, as when the trial is just ending.
-
-    As the trial's own user, and with no more rights: those suffice to look at one's own processes, by ptrace too, as
-    long as the kernel (yama) does not reserve that for parents.
-    """
+    """Run the sampler in a trial's container; return nothing if that did not work, as when the trial is just ending."""
     spy = [f"{TOOLS}/py-spy"] if spying else []
     order = [prepared.python, "-I", "-S", f"{TOOLS}/{watching.SAMPLER.name}", "1", *spy]
+    # The trial's own rights suffice to look at its processes, by ptrace too, as long as the kernel (yama) does not
+    # reserve that for parents.
     with suppress(APIError):
-        return exec_stdout(container, order, user=TRIAL_USER)
+        return daemon.exec_stdout(container, order, user=TRIAL_USER)
     return ""
 
 
 def watching_tools() -> dict[str, bytes]:
-    """What a container needs so that its trial can be watched; py-spy where there is one for the runner's machine."""
-    found = {f"site/{watching.SITE.name}": watching.SITE, watching.SAMPLER.name: watching.SAMPLER}
-    spy = watching.py_spy()
-    return {name: path.read_bytes() for name, path in (found | ({"py-spy": spy} if spy else {})).items()}
+    """Return the files that a watched trial's container needs; py-spy where there is one for the runner's machine."""
+    paths = {f"site/{watching.SITE.name}": watching.SITE, watching.SAMPLER.name: watching.SAMPLER}
+    if spy := watching.py_spy():
+        paths["py-spy"] = Path(spy)
+    return {name: path.read_bytes() for name, path in paths.items()}
 
 
 def _kill(container: Container) -> bool:
@@ -400,26 +344,6 @@ def _kill(container: Container) -> bool:
     return True
 
 
-def _result(state: _State, output: _ContainerOutput, marks: watching.Marks, *, kept: str | None) -> TrialResult:
-    exit_status, signal = ending(state.exit_status)
-    return TrialResult(
-        stdout=output.stdout.text(),
-        stderr=output.stderr.text(),
-        duration_s=state.duration_s,
-        exit_status=exit_status,
-        signal=signal,
-        **marks,
-        out_of_memory=state.out_of_memory,
-        kept=kept,
-    )
-
-
 def _kept(name: str, request: TrialRequest) -> str:
     volumes = f"{name} {name}-tools" if request.watch else name
     return f"container {name} (again: docker start -a {name}; away: docker rm {name}; docker volume rm {volumes})"
-
-
-def _refused(error: APIError) -> TrialResult:
-    """The engine is there, and would not run this container."""
-    said = " ".join(str(error.explanation or error).split())
-    return TrialResult(stdout="", stderr="", duration_s=0.0, infra=f"the Docker engine would not run the trial: {said}")

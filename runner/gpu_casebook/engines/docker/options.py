@@ -6,52 +6,42 @@ from typing import Any
 
 from gpu_casebook.daemon.client import DeviceRequest, LogConfig, Mount, Ulimit
 from gpu_casebook.devices.driver import CDI_KIND, HostFacts
+from gpu_casebook.engines.base import VARIABLES, path_list
 from gpu_casebook.evidence import GpuAccess
 from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialRequest
 
 HOME = "/home/case"
-TOOLS = "/casebook"
-"""Where a watched trial's container has what watches it."""
-_UID = 1000
-"""As in the images of this project; one that is used as it stands may have another name for it, or none."""
-
+TOOLS = "/casebook"  # where a watched trial's container has what watches it
+_UID = 1000  # as in our images; an image that is used as it stands may have another name for it, or none
+# With the group: the kernel lets nobody look at a process who shares only one of the two with it.
 TRIAL_USER = f"{_UID}:{_UID}"
-"""With its group: the kernel lets nobody look at a process who shares but one of the two with it."""
 
 _DRIVER = "/usr/local/nvidia"
-_BESIDES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+_COMMON_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-VARIABLES = {
-    "HOME": HOME,
-    "USER": "case",
-    "LOGNAME": "case",
-    "TMPDIR": "/tmp",  # noqa: S108
-    "LANG": "C.UTF-8",
-    "PYTHONUNBUFFERED": "1",  # a trial that is ended by its timeout has said what it had to say
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
-"""What every trial gets besides the image's own variables."""
+# What every trial gets besides the image's own variables.
+TRIAL_VARIABLES = {**VARIABLES, "HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a container needs besides, for its GPUs or to be watched."""
+    """What a container needs in addition, for its GPUs or to be watched."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
     variables: Mapping[str, str] = field(default_factory=dict)  # set on top of the image's and the trial's own
 
 
-def container_options(request: TrialRequest, *, payload: str, gpu: Part, watched: Part | None = None) -> dict[str, Any]:
+def container_options(request: TrialRequest, *, payload: str, gpu: Part, watched: Part) -> dict[str, Any]:
     """Return the options of `containers.create`. `payload` is the volume that holds the trial's files."""
-    more = watched or Part()
-    variables = {**VARIABLES, **request.variables, **gpu.variables, **more.variables}
+    variables = {**TRIAL_VARIABLES, **request.variables, **gpu.variables, **watched.variables}
     return {
         "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
         "working_dir": CASE_DIRECTORY,
         "user": TRIAL_USER,
         "environment": {"NVIDIA_VISIBLE_DEVICES": "void", **variables},
-        "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *more.mounts],
+        "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *watched.mounts],
         "log_config": LogConfig(type="none"),  # output is read as it comes and never fills the engine's disk
         "healthcheck": {"test": ["NONE"]},
         "use_config_proxy": False,
@@ -65,15 +55,14 @@ def _volume(target: str, name: str) -> Mount:
 
 
 def watched_part(tools: str, known: Mapping[str, str]) -> Part:
-    """`tools` is the volume that holds what watches, `known` the variables that are set anyway."""
-    path = _joined(f"{TOOLS}/site", known.get("PYTHONPATH"))
+    """Return what a watched trial needs. `tools` is the volume with the sampler, `known` the variables set anyway."""
+    path = path_list(f"{TOOLS}/site", known.get("PYTHONPATH"))
     return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
 
 
 def _confinement(limits: Limits) -> dict[str, Any]:
-    scratch = (
-        f"rw,exec,nosuid,nodev,size={limits.memory_bytes}"  # counts as memory; compiled kernels are loaded from it
-    )
+    # Scratch space counts as memory; compiled kernels are loaded from it.
+    scratch = f"rw,exec,nosuid,nodev,size={limits.memory_bytes}"
     return {
         "network_mode": "none",
         "cap_drop": ["ALL"],
@@ -91,7 +80,10 @@ def _confinement(limits: Limits) -> dict[str, Any]:
 def gpu_part(
     access: GpuAccess, gpus: Sequence[int], *, host: HostFacts, minors: Mapping[int, int], known: Mapping[str, str]
 ) -> Part:
-    """`minors` are the numbers of the GPUs' device files by index, `known` the variables that are set anyway."""
+    """Return what a container needs to use these GPUs.
+
+    `minors` are the numbers of their device files by index, `known` the variables that are set anyway.
+    """
     match access.mode:
         case "toolkit":
             wanted = [str(index) for index in gpus]
@@ -106,7 +98,7 @@ def gpu_part(
 
 
 def _passthrough(minors: Sequence[int], host: HostFacts, known: Mapping[str, str]) -> Part:
-    devices = [f"/dev/nvidia{minor}" for minor in minors] + [name for name in _BESIDES if name in host.devices]
+    devices = [f"/dev/nvidia{minor}" for minor in minors] + [name for name in _COMMON_DEVICES if name in host.devices]
     libraries = dict(host.libraries)
     libraries.setdefault("libcuda.so", libraries["libcuda.so.1"])  # what a compiler links against
     files = {f"{_DRIVER}/lib64/{name}": path for name, path in libraries.items()}
@@ -118,13 +110,7 @@ def _passthrough(minors: Sequence[int], host: HostFacts, known: Mapping[str, str
         },
         mounts=[Mount(target, str(path), type="bind", read_only=True) for target, path in sorted(files.items())],
         variables={
-            "LD_LIBRARY_PATH": _joined(f"{_DRIVER}/lib64", known.get("LD_LIBRARY_PATH")),
-            "PATH": _joined(
-                known.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), f"{_DRIVER}/bin"
-            ),
+            "LD_LIBRARY_PATH": path_list(f"{_DRIVER}/lib64", known.get("LD_LIBRARY_PATH")),
+            "PATH": path_list(known.get("PATH", _SYSTEM_PATH), f"{_DRIVER}/bin"),
         },
     )
-
-
-def _joined(*parts: str | None) -> str:
-    return ":".join(part for part in parts if part)

@@ -16,13 +16,12 @@ from gpu_casebook.words import size
 
 IMAGES = "images.tar.gz"
 
-_PATIENCE_S = 3600
-"""The daemon is silent while it gathers or takes in gigabytes."""
+_PATIENCE_S = 3600  # the daemon is silent while it gathers or takes in gigabytes
 _PIECE = 16 * 2**20
+# Of an image of 452 MB, on one core: gzip -1 34 % at 97 MB/s, gzip -6 30 % at 17 MB/s, xz -0 25 % at 12 MB/s,
+# xz -1 23 % at 7 MB/s; and xz takes three times as long to unpack. All in all gzip -1 is sooner there unless the
+# network is slower than 1.5 MB/s.
 _LEVEL = 1
-"""Of an image of 452 MB, on one core: gzip -1 34 % at 97 MB/s, gzip -6 30 % at 17 MB/s, xz -0 25 % at 12 MB/s,
-xz -1 23 % at 7 MB/s; and xz takes three times as long to unpack. All in all gzip -1 is sooner there unless the way is
-slower than 1.5 MB/s."""
 
 
 def pack(root: Path, recipes: Iterable[Recipe], into: Path, note: Note) -> list[ImageFacts]:

@@ -2,55 +2,45 @@
 
 import hashlib
 import json
-import os
 import re
-import select
 import shutil
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from platformdirs import user_cache_path
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import scratch, watching
-from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.output import Kept, Neutral, Novelty, ending
-from gpu_casebook.engines.venv import forking, packing
-from gpu_casebook.engines.venv.forking import Nursery, Supervising, Unfit, ZygoteProcess
+from gpu_casebook.engines.base import VARIABLES, Engine, Prepared, path_list
+from gpu_casebook.engines.venv import forking, packing, supervised
+from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
+from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import GpuAccess, ImageFacts
 from gpu_casebook.files import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
 
-ISOLATION = (
-    "weaker than a container: the host's files, its network and its other processes are within reach",
-    "each trial in a session of its own, with a private copy of the case and private scratch space",
-    "nothing of the host's environment variables",
-    "limits on memory, processes, time and output, watched from outside the trial",
-)
-
 _COMPLETE = "complete.json"
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
-_SPARE_S = 2 * watching.FINAL_S
-"""What a watched trial gets on top of its time, so that its stacks can be taken: the runner keeps the time then."""
-_DRAIN_S = 5.0
-"""How long output may still come after the last process is gone, or can't be killed."""
 
 
 class VenvEngine(Engine):
     """`cache` holds environments and logs, `place` the scratch directories."""
 
     name = "venv"
-    isolation = ISOLATION
+    isolation = (
+        "weaker than a container: the host's files, its network and its other processes are within reach",
+        "each trial in a session of its own, with a private copy of the case and private scratch space",
+        "nothing of the host's environment variables",
+        "limits on memory, processes, time and output, watched from outside the trial",
+    )
     caveat = "with weaker isolation"
     uses_host_python = True
     can_fork = True
@@ -67,7 +57,7 @@ class VenvEngine(Engine):
         return cls()
 
     def __exit__(self, *exc_info: object) -> None:
-        """Each trial takes away its own; what forked trials came from is still there."""
+        # Each trial has removed its own; what forked trials came from is still there.
         self._nursery.close()
 
     @cached_property
@@ -80,14 +70,12 @@ class VenvEngine(Engine):
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
         if recipe.use_image:
             raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
-        started = time.monotonic()
         directory = self._directory(recipe)
         lock = directory.with_suffix(".lock")
         with _disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
             if not _is_complete(directory):
                 self._build(directory, recipe, note)
-        python = directory / "bin" / "python"
-        return Prepared(key=_key(recipe), python=str(python), duration_s=time.monotonic() - started)
+        return Prepared(key=_key(recipe), python=str(directory / "bin" / "python"))
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
         return [recipe for recipe in recipes if not _is_complete(self._directory(recipe))]
@@ -142,15 +130,17 @@ class VenvEngine(Engine):
 
     def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         with self._laid_out(request) as directory:
-            output = _Output(request, Neutral(_names(directory, Path(prepared.python))))
-            ended, followed = _supervised(_begin(_orders(directory, prepared, request)), output, request)
-            if "failed" in ended:
+            output = NeutralOutput(request, _names(directory, Path(prepared.python)))
+            orders = _orders(directory, prepared, request)
+            kept = str(directory) if request.keep else None
+            result = supervised.run(supervised.launch, orders, output, request, kept=kept)
+            if result.infra:  # its supervisor may have been killed
                 scratch.end_processes(directory)
-            return _result(ended, followed, output, request, directory)
+            return result
 
     @contextmanager
     def _laid_out(self, request: TrialRequest) -> Iterator[Path]:
-        """A scratch directory with all that a trial finds there."""
+        """Make a scratch directory with all that a trial finds there."""
         with _disk(self._place), scratch.scratch(self._place, keep=request.keep) as directory:
             for name in forking.PLACES:
                 (directory / name).mkdir()
@@ -164,30 +154,30 @@ class VenvEngine(Engine):
         zygote = self._nursery.get((prepared, request), lambda: self._zygote(prepared, request))
         with _disk(self._place):
             zygote.refresh()
-            output = _Output(request, Neutral(_names(zygote.directory, Path(prepared.python))))
-            for kept, said in zip((output.stdout, output.stderr), zygote.said, strict=True):
-                output.take(kept, [said])  # a fresh process would have said it
-            orders = _orders(zygote.directory, prepared, request)
+            output = NeutralOutput(request, _names(zygote.directory, Path(prepared.python)))
+            for stream, pieces in zip((output.stdout, output.stderr), zygote.printed, strict=True):
+                output.take(stream, pieces)  # a fresh process would have printed it
             try:
-                ended, followed = _supervised(partial(zygote.fork, orders), output, request)
+                orders = _orders(zygote.directory, prepared, request)
+                result = supervised.run(zygote.fork, orders, output, request)
             except Unfit as why:
                 self._nursery.spoil(why)
                 raise
-            if "failed" in ended:
+            if result.infra:
                 self._nursery.spoil(Unfit("one of them could not be run"))
-            return replace(_result(ended, followed, output, request, zygote.directory), zygote=zygote.story)
+            return replace(result, zygote=zygote.story)
 
     @contextmanager
-    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Iterator[ZygoteProcess]:
+    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Iterator[Zygote]:
         """Raises Unfit."""
         source = request.files.get(request.arguments[0])
         if source is None or request.wrapper or request.keep:
             raise Unfit("that takes a script of the case, with nothing in front of it, and nothing kept")
         wanted = forking.imports(source, request.files)
         with self._laid_out(request) as directory:
-            orders = _orders(directory, prepared, request)
-            with forking.zygotes(directory, orders, wanted, request.limits.timeout_s) as made:
-                yield made
+            with closing(Zygote(directory, _orders(directory, prepared, request), wanted)) as zygote:
+                zygote.wait_for_imports(request.limits.timeout_s)
+                yield zygote
 
     def sweep(self) -> Sequence[str]:
         return [line for place in (self._place, self._passing) for line in scratch.sweep(place)]
@@ -211,7 +201,7 @@ def _key(recipe: Recipe) -> str:
 
 
 def _is_complete(directory: Path) -> bool:
-    """The interpreter it was made from may have been removed since."""
+    # The interpreter that it was made from may have been removed since.
     return (directory / _COMPLETE).is_file() and (directory / "bin" / "python").exists()
 
 
@@ -226,16 +216,11 @@ def _names(directory: Path, python: Path) -> dict[str, str]:
     """Return what a pasted report calls the paths of this machine."""
     environment = python.parents[1]
     names = {str(directory / "case"): CASE_DIRECTORY, str(directory): "/scratch", str(environment): "/env"}
-    base = _base_prefix(environment)
-    return names if base in {None, "/usr", "/usr/local"} else names | {str(base): "/python"}
-
-
-def _base_prefix(environment: Path) -> str | None:
     with suppress(OSError):
-        text = (environment / "pyvenv.cfg").read_text(encoding="utf-8")
-        found = re.search(r"^home\s*=\s*(.+)/bin\s*$", text, re.MULTILINE)
-        return found[1] if found else None
-    return None
+        base = re.search(r"(?m)^home\s*=\s*(.+)/bin\s*$", (environment / "pyvenv.cfg").read_text(encoding="utf-8"))
+        if base and base[1] not in {"/usr", "/usr/local"}:
+            names[base[1]] = "/python"
+    return names
 
 
 def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[str, Any]:
@@ -244,7 +229,7 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
         "command": [*request.wrapper, prepared.python, *request.arguments],
         "directory": str(directory / "case"),
         "variables": _variables(directory, Path(prepared.python), request),
-        "timeout_s": request.limits.timeout_s + (_SPARE_S if request.watch else 0.0),
+        "timeout_s": request.limits.timeout_s + (supervised.SPARE_S if request.watch else 0.0),
         "memory_bytes": request.limits.memory_bytes,
         "processes": request.limits.processes,
     }
@@ -252,20 +237,15 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
 
 def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str, str]:
     variables = {
+        **VARIABLES,
         "PATH": f"{python.parent}:{_SYSTEM_PATH}",
         "HOME": str(directory / "home"),
         "TMPDIR": str(directory / "tmp"),
-        "USER": "case",
-        "LOGNAME": "case",
-        "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
         **_gpu_variables(request),
         **request.variables,
     }
     if request.watch:
-        own = request.variables.get("PYTHONPATH")
-        variables["PYTHONPATH"] = ":".join([str(directory / "watched"), *([own] if own else [])])
+        variables["PYTHONPATH"] = path_list(str(directory / "watched"), request.variables.get("PYTHONPATH"))
     return variables
 
 
@@ -276,131 +256,3 @@ def _gpu_variables(request: TrialRequest) -> dict[str, str]:
     chosen["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # indices as the driver counts, not by speed
     places = host_facts().library_directories
     return chosen | {"LD_LIBRARY_PATH": ":".join(places)} if places else chosen
-
-
-class _Output:
-    """Both streams of a trial, read in the background until nobody holds their other ends."""
-
-    def __init__(self, request: TrialRequest, neutral: Neutral) -> None:
-        bound = request.limits.output_bytes
-        self.stdout, self.stderr = (Kept(bound, Novelty() if request.watch else None) for _ in range(2))
-        self.neutral = neutral
-        self._threads: list[threading.Thread] = []
-
-    def read(self, stream: int, kept: Kept) -> None:
-        thread = threading.Thread(target=self._read, args=(stream, kept), daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _read(self, stream: int, kept: Kept) -> None:
-        with os.fdopen(stream, "rb", buffering=0) as file:
-            self.take(kept, iter(lambda: file.read(65536), b""))
-
-    def take(self, kept: Kept, pieces: Iterable[bytes]) -> None:
-        for piece in self.neutral.pieces(pieces):
-            kept.add(piece)
-
-    def finish(self) -> None:
-        for thread in self._threads:
-            thread.join(_DRAIN_S)
-
-
-def _begin(orders: dict[str, Any]) -> Callable[[int, int], Supervising]:
-    def begin(out: int, err: int) -> Supervising:
-        process = forking.launch(out, err)
-        forking.tell(process, orders | {"stdout": out, "stderr": err})
-        return process
-
-    return begin
-
-
-def _supervised(
-    begin: Callable[[int, int], Supervising], output: _Output, request: TrialRequest
-) -> tuple[dict[str, Any], watching.Followed]:
-    """Run a trial under a supervisor; return how it says that it ended, and what was seen where it was watched."""
-    (out_read, out_write), (err_read, err_write) = os.pipe(), os.pipe()
-    output.read(out_read, output.stdout)
-    output.read(err_read, output.stderr)
-    try:
-        process = begin(out_write, err_write)
-    finally:
-        os.close(out_write)
-        os.close(err_write)
-    try:
-        followed = _followed(process, output, request)
-        return _answer(process), followed
-    finally:
-        _closed(process.stdin)  # an order to end, if the trial still runs
-        process.wait()
-        _closed(process.stdout)
-        _closed(process.stderr)
-        output.finish()
-
-
-def _followed(process: Supervising, output: _Output, request: TrialRequest) -> watching.Followed:
-    """Watch the trial if that was asked for, and give the order to end it if it does not end by itself."""
-    if request.watch is None:
-        return watching.Followed()
-
-    answer = process.stdout
-    assert answer
-
-    def look(spying: bool) -> str:  # noqa: FBT001
-        seen = watching.look(process.pid, spying=spying).encode()
-        return b"".join(output.neutral.pieces([seen])).decode()
-
-    followed = watching.watch_trial(
-        request.watch,
-        request.limits.timeout_s,
-        look=look,
-        printed=lambda: output.stdout.said + output.stderr.said,
-        ended=lambda within_s: bool(select.select([answer], [], [], within_s)[0]),
-    )
-    if followed.end is not watching.TrialEnd.ENDED:
-        _closed(process.stdin)
-    return followed
-
-
-def _answer(process: Supervising) -> dict[str, Any]:
-    assert process.stdout
-    said = process.stdout.read()
-    if said:
-        return dict(json.loads(said))
-    words = process.stderr.read() if process.stderr else b""
-    last = words.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return {"failed": f"its supervisor ended: {''.join(last) or 'it was killed'}"}
-
-
-def _closed(stream: IO[bytes] | None) -> None:
-    with suppress(BrokenPipeError):
-        if stream:
-            stream.close()
-
-
-def _result(
-    ended: Mapping[str, Any], followed: watching.Followed, output: _Output, request: TrialRequest, directory: Path
-) -> TrialResult:
-    infra = _infra(ended)
-    why = ended.get("ended_for")
-    if why == "processes":
-        output.stderr.add(f"\n[the trial was ended: more than {request.limits.processes} processes]\n".encode())
-    exit_status, signal = (None, None) if infra else ending(ended["status"])
-    return TrialResult(
-        stdout=output.stdout.text(),
-        stderr=output.stderr.text(),
-        duration_s=ended.get("duration_s", 0.0),
-        exit_status=exit_status,
-        signal=signal,
-        **watching.marks(request.watch, followed, ended_by_us=why == "abandoned", timed_out=why == "timeout"),
-        out_of_memory=why == "memory",
-        infra=infra,
-        kept=str(directory) if request.keep else None,
-    )
-
-
-def _infra(ended: Mapping[str, Any]) -> str | None:
-    if "failed" in ended:
-        return f"the trial could not be run: {ended['failed']}"
-    if ended["left"]:
-        return f"processes that can't be killed are left: {', '.join(map(str, ended['left']))}"
-    return None if ended["status"] is not None else "nobody knows how the trial ended"

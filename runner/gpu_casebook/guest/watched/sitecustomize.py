@@ -1,9 +1,9 @@
-"""Lets every Python process of a watched trial say where it stands, even one that hangs in C code or holds the GIL.
+"""Lets every Python process of a watched trial write where it stands, even one that hangs in C code or holds the GIL.
 
 The engine puts this directory on PYTHONPATH, so that Python imports it at its start, in children too. It asks
 faulthandler, whose signal handler is written in C and waits for nothing, to write the stacks of all threads to a file
-without a name when SIGNAL comes; `gpu_casebook.guest.sampler` sends it, and reads the file through /proc. Then it steps
-aside for the environment's own sitecustomize. Whatever goes wrong here must not be seen in the trial.
+without a name when SIGNAL comes; `gpu_casebook.guest.sampler` sends it, and reads the file through /proc. Then it
+imports the environment's own sitecustomize. Whatever goes wrong here must not be seen in the trial.
 
 It stands alone, for Python 3.8 and later.
 """
@@ -12,16 +12,16 @@ import faulthandler
 import os
 import sys
 
+# A real-time signal that no convention uses; without a handler it would kill, so the sampler checks for one first.
 SIGNAL = 61
-"""A real-time signal that nobody uses by convention; without a handler it would kill, so the sampler looks first."""
 
 MARK = "casebook-stacks-"
+# The file's descriptor: out of the way of those that a script gets, and below the usual limit of 1024.
 _NUMBER = 1000
-"""The file's descriptor: out of the way of those that a script gets, and below the usual limit of 1024."""
 
 
 def register() -> None:
-    """For this process; a fork-started child does it again, as it would write into its parent's file."""
+    """Register this process; a forked child does it again, as it would write into its parent's file."""
     try:
         path = "{}/{}{}".format(os.environ.get("TMPDIR", "/tmp"), MARK, os.getpid())  # noqa: S108
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
