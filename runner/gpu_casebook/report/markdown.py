@@ -21,8 +21,8 @@ LINE_LIMIT = 400
 
 _SPECIAL = re.compile(r"[\\`*\[\]<|~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|(?<=\s)#(?=#*$)")
 _AT_START = re.compile(r"^(?:(?=[>#+=-])|(\d+)(?=[.)](?:\s|$)))")
+# Where a zero-width space keeps GitHub from making a mention, a reference or a link.
 _CALL = re.compile(r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=\bGH-)(?=\d)|(?<=www)(?=\.)|(?<=:)(?=//)", re.IGNORECASE)
-"""Where a zero-width space keeps GitHub from making a mention, a reference or a link."""
 
 _NAME = re.compile(r"(?<!`)`([A-Za-z0-9_.]+)`(?!`)")
 

@@ -11,8 +11,7 @@ from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.corpus.report.model import JobChange, Shift
 from gpu_casebook.evidence import Verdict
 
-Earlier = tuple[str, Finished]
-"""The id of an earlier run, and what the job came to in it."""
+Earlier = tuple[str, Finished]  # the id of an earlier run, and what the job came to in it
 
 
 def changes(run: Run, earlier: Sequence[Run]) -> list[JobChange]:

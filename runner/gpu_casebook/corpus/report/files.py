@@ -16,8 +16,7 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.report.markdown import Markdown
 
 PAGE, SUMMARY, JUNIT = "README.md", "summary.json", "junit.xml"
-KEPT = 30
-"""Runs, the newest ones, that changes and plots look at."""
+KEPT = 30  # changes and plots look at so many runs, the newest ones
 NO_MATPLOTLIB = Markdown("No plots: matplotlib is not here. `pip install -e '.[plots]'` in the checkout brings it.")
 
 

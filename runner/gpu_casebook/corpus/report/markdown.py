@@ -12,13 +12,10 @@ from gpu_casebook.kinds import Grade
 from gpu_casebook.report.markdown import Markdown, prose, render_template
 from gpu_casebook.words import counted
 
-JOB_SUMMARY_BYTES = 1_000_000
-"""GitHub takes 1 MiB of job summary from a step."""
-COMMENT_BYTES = 65_536
-"""GitHub takes as many characters in a comment, and no text has more characters than bytes."""
+JOB_SUMMARY_BYTES = 1_000_000  # GitHub takes 1 MiB of job summary from a step
+COMMENT_BYTES = 65_536  # GitHub takes as many characters in a comment, and no text has more characters than bytes
 LONGEST_SHOWN = 15
-REASON = 200
-"""Characters of a reason that a table or a list has room for."""
+REASON = 200  # characters of a reason that a table or a list has room for
 
 _render = partial(render_template, package="gpu_casebook.corpus.report")
 

@@ -11,8 +11,7 @@ from gpu_casebook.corpus.report.model import JobCounts, Line, RunDurations, RunS
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.words import utc
 
-NO_DEVICE = "none"
-"""Where jobs that never got to a device are counted."""
+NO_DEVICE = "none"  # where jobs that never got to a device are counted
 
 
 def summarise(run: Run, earlier: Sequence[Run] = (), unreadable: Sequence[str] = ()) -> RunSummary:
