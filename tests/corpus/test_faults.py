@@ -3,7 +3,6 @@
 Processes that a script starts without end are bounded here by the script itself.
 """
 
-import os
 import shutil
 import signal
 import subprocess
@@ -23,12 +22,10 @@ from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import End, Job, Settings
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.engines import registry as choosing
-from gpu_casebook.errors import EngineError, ExitStatus
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.evidence import Evidence, Verdict
-from gpu_casebook.images.build import ensure
 from gpu_casebook.kinds import Grade
 from gpu_casebook.run import pipeline
-from gpu_casebook.trial import Recipe
 from tests.corpus.world import REPRO, World, eventually, make_world
 from tests.engines.subjects import ROOT
 from tests.engines.test_docker import clear_up_after, started
@@ -252,28 +249,9 @@ def test_a_script_that_keeps_the_disk_full_holds_the_others_up_and_does_not_end_
 # --- the same in containers
 
 
-@pytest.fixture(scope="module")
-def docker_client() -> Iterator[DockerClient]:
-    try:
-        client = connect()
-    except EngineError as error:
-        if os.environ.get("CASEBOOK_REQUIRE_DOCKER") == "1":
-            pytest.fail(f"CASEBOOK_REQUIRE_DOCKER=1, and {error}")
-        pytest.skip(str(error))
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def image(docker_client: DockerClient) -> str:
-    """An image with a Python in it."""
-    named = os.environ.get("CASEBOOK_TEST_IMAGE")
-    return named or ensure(docker_client, ROOT, Recipe(image="cpu", lock=""), print).name
-
-
 @pytest.mark.docker
-def test_in_containers_too_each_ends_as_its_own_result(world: World, image: str) -> None:
-    world.engine = ("--engine", "docker", "--image", image)
+def test_in_containers_too_each_ends_as_its_own_result(world: World, python_image: str) -> None:
+    world.engine = ("--engine", "docker", "--image", python_image)
     world.write("good")
     world.write("memory", MEMORY, memory="256MiB")
     world.write("forks", FORKS)
@@ -406,7 +384,7 @@ def test_two_runs_at_once_share_gpus_by_their_locks_and_do_not_harm_each_others_
 
 
 @pytest.fixture
-def daemon(image: str, docker_client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> Iterator["Daemon"]:
+def daemon(python_image: str, docker_client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> Iterator["Daemon"]:
     """A Docker daemon that may be restarted, with the image in it."""
     if not shutil.which("dockerd"):
         pytest.skip("starts a Docker daemon of its own, and there is no dockerd")
@@ -415,7 +393,7 @@ def daemon(image: str, docker_client: DockerClient, monkeypatch: pytest.MonkeyPa
     made = Daemon(top, str(docker_client.info()["Driver"]))
     try:
         client = connect()
-        client.images.load(docker_client.images.get(image).save(named=True))  # type: ignore[arg-type]
+        client.images.load(docker_client.images.get(python_image).save(named=True))  # type: ignore[arg-type]
         client.close()
         yield made
     finally:
@@ -451,9 +429,9 @@ def runs(script: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.docker
 def test_a_daemon_that_is_restarted_in_mid_run_costs_another_attempt_and_no_verdict(
-    world: World, image: str, daemon: Daemon
+    world: World, python_image: str, daemon: Daemon
 ) -> None:
-    world.engine = ("--engine", "docker", "--image", image)
+    world.engine = ("--engine", "docker", "--image", python_image)
     world.write("a-slow", "import time\ntime.sleep(15)\nraise RuntimeError('off by two')\n")
     world.write("b-good")
     with world.running("--jobs", "1") as process:

@@ -134,6 +134,7 @@ def test_a_run_begins_with_a_record_of_what_is_to_be_done_and_what_need_not(benc
     assert [job.name for job in run.jobs] == ["alpha/current", "alpha/interpreter", "beta"]
     assert {each.job.name: each.end for each in run.finished} == {"alpha/current": End.SKIPPED, "beta": End.BROKE}
     assert [(job.name, job.because) for job in run.left] == [("alpha/interpreter", "all are to be run again")]
+    assert run.left[0].environment_key
     assert (run.selection, run.command, run.ended) == ("all", "casebook corpus", None)
     assert run.runner.startswith("0.")
     assert run.disk_before_bytes

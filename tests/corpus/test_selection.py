@@ -1,13 +1,22 @@
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_casebook.corpus.model import End, Finished, Job
-from gpu_casebook.corpus.selection import _CODE, _DECIDES_NOTHING, Chosen, Selection, select
+from gpu_casebook.corpus.selection import (
+    _CODE,
+    _DECIDES_NOTHING,
+    Chosen,
+    Look,
+    Selection,
+    as_it_is,
+    environment_key,
+    select,
+)
 from gpu_casebook.errors import UsageError
 from gpu_casebook.manifest.case import Case, find
-from gpu_casebook.manifest.model import EnvironmentSpec
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_journal import finished
 from tests.fakes import LOCK
@@ -32,16 +41,12 @@ def three(checkout: Checkout) -> Checkout:
     return checkout
 
 
-def anything(_spec: EnvironmentSpec, _job: Job) -> str | None:
-    return None
+def chosen(checkout: Checkout, look: Look = as_it_is, **asked: Any) -> Chosen:
+    return select(checkout.root, Selection(**asked), look)
 
 
-def no_gpu(spec: EnvironmentSpec, _job: Job) -> str | None:
-    return "there is no GPU" if spec.gpus else None
-
-
-def chosen(checkout: Checkout, **asked: object) -> Chosen:
-    return select(checkout.root, Selection(**asked), anything, {})  # type: ignore[arg-type]
+def with_key(case: Case, job: Job) -> Job:
+    return job.model_copy(update={"environment_key": environment_key(case, job.environment)})
 
 
 def names(found: Chosen) -> list[str]:
@@ -66,7 +71,7 @@ def test_every_environment_of_every_case_is_a_job(three: Checkout) -> None:
         ({"project": ["OWNER/*"], "grade": ["simulated"]}, ["alpha-one/interpreter", "alpha-two/interpreter"]),
     ],
 )  # fmt: skip
-def test_each_option_narrows_down(three: Checkout, asked: dict[str, object], expected: list[str]) -> None:
+def test_each_option_narrows_down(three: Checkout, asked: dict[str, Any], expected: list[str]) -> None:
     assert names(chosen(three, **asked)) == expected
 
 
@@ -85,36 +90,23 @@ def test_each_option_narrows_down(three: Checkout, asked: dict[str, object], exp
         ({"environment": ["currant"]}, "environment: current, interpreter; grade: hardware, simulated"),
     ],
 )
-def test_what_selects_nothing_is_told_what_there_is(three: Checkout, asked: dict[str, object], said: str) -> None:
+def test_what_selects_nothing_is_told_what_there_is(three: Checkout, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         chosen(three, **asked)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_what_can_not_run_here_is_skipped_with_its_reason(three: Checkout) -> None:
-    found = select(three.root, Selection(cases=["beta"]), no_gpu, {})
-    assert names(found) == ["beta/current", "beta/interpreter"]
-    assert [(each.job.name, each.end, each.reason) for each in found.ended] == [
-        ("beta/current", End.SKIPPED, "there is no GPU")
-    ]
-
-
 def test_a_job_says_what_its_manifest_asks_for(checkout: Checkout) -> None:
     add(checkout, "tiny", MANIFEST.replace("gpus: 1", "gpus: 2\n    share_gpu: true"))
-    job = select(checkout.root, Selection(), anything, {"tiny/current": 4.5}).jobs[0]
+    job = chosen(checkout).jobs[0]
     assert (job.gpus, job.shared, job.compute_capability) == (2, True, ">=7.0,<10.0")
-    assert (job.failure, job.project, job.grade.value, job.expected_s) == (
-        "wrong-numbers",
-        "owner/name",
-        "hardware",
-        4.5,
-    )
+    assert (job.failure, job.project, job.grade.value) == ("wrong-numbers", "owner/name", "hardware")
 
 
 def test_equal_environments_have_equal_keys(three: Checkout) -> None:
     add(three, "beta", HANG, LOCK.replace("1.26.4", "1.26.3"))
-    keys = {job.name: job.environment_key for job in chosen(three).jobs}
+    keys = {job.name: job.environment_key for job in chosen(three, with_key).jobs}
     assert keys["alpha-one/interpreter"] == keys["alpha-two/interpreter"] != keys["beta/interpreter"]
     assert keys["alpha-one/interpreter"] != keys["alpha-one/current"]  # another image
 
@@ -147,26 +139,23 @@ def test_a_manifest_that_breaks_the_reader_is_its_own_result(three: Checkout, mo
 
 def test_a_missing_lock_breaks_that_environment_alone(three: Checkout) -> None:
     (three.root / "cases" / "beta" / "locks" / "current.txt").unlink()
-    ended = chosen(three).ended
+    ended = chosen(three, with_key).ended
     assert [(each.job.name, each.end) for each in ended] == [("beta/current", End.BROKE)]
     assert ended[0].reason.startswith("cases/beta/locks/current.txt:1: there is no lock")
 
 
-def test_a_job_that_can_run_is_looked_at_once_more(three: Checkout) -> None:
+def test_each_job_that_is_selected_is_looked_at(three: Checkout) -> None:
     def look(case: Case, job: Job) -> Job | Finished:
-        assert job.environment_key
         if case.id == "beta":
             return finished(job.model_copy(update={"expected_s": 7.0}), end=End.REUSED)
         return job.model_copy(update={"because": "new"})
 
-    found = select(three.root, Selection(cases=["beta", "alpha-one"]), no_gpu, {}, look)
+    found = chosen(three, look, cases=["beta", "alpha-one"], environment=["interpreter"])
     assert [(job.name, job.because, job.expected_s) for job in found.jobs] == [
-        ("alpha-one/current", "", None),
         ("alpha-one/interpreter", "new", None),
-        ("beta/current", "", None),
         ("beta/interpreter", "", 7.0),
     ]
-    assert [each.end for each in found.ended] == [End.SKIPPED, End.SKIPPED, End.REUSED]
+    assert [each.end for each in found.ended] == [End.REUSED]
 
 
 def test_a_selection_reads_as_on_the_command_line() -> None:

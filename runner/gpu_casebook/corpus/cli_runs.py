@@ -78,8 +78,7 @@ def matrix(
     selection = Selection(
         cases=cases, failure=failure, project=project, environment=environment, grade=grade, changed_since=changed_since
     )
-    jobs = select(root(), selection, lambda _spec, _job: None, {}).jobs
-    print(made.matrix(jobs, on, per))
+    print(made.matrix(select(root(), selection).jobs, on, per))
 
 
 @app.command(name="run-merge")

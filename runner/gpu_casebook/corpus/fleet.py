@@ -36,6 +36,7 @@ from gpu_casebook.evidence import Evidence, evidence_path
 from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.revision import own_revision
 from gpu_casebook.text import one_line
+from gpu_casebook.words import plural
 
 LOCAL, AUTO = "local", "auto"
 CAPABILITY_LABEL = "casebook-compute-capability"
@@ -284,8 +285,7 @@ def described(machine: Machine, attested: Attested) -> str:
     kinds = [f"{gpu.name or 'GPU'} ({gpu.compute_capability or 'of some kind'})" for gpu in machine.gpus]
     gpus = [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
     driver = [f"driver {gpu.driver}" for gpu in attested.gpus[:1]]
-    number = "1 core" if machine.cores == 1 else f"{machine.cores} cores"
-    return f"{machine.name}: {', '.join([number, *gpus, *driver, *attested.engines])}"
+    return f"{machine.name}: {', '.join([plural(machine.cores, 'core'), *gpus, *driver, *attested.engines])}"
 
 
 def _cores(node: Mapping[str, Any]) -> int:

@@ -15,9 +15,9 @@ from gpu_casebook.corpus import driver, journal, pool, reuse, schedule, summary
 from gpu_casebook.corpus.events import Machine, Workers
 from gpu_casebook.corpus.jobs import os_reason
 from gpu_casebook.corpus.journal import Journal
-from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings
+from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings, ended
 from gpu_casebook.corpus.report import files as report
-from gpu_casebook.corpus.selection import Selection, Unable, select
+from gpu_casebook.corpus.selection import Selection, environment_key, select
 from gpu_casebook.corpus.table import RunTable
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
@@ -41,6 +41,8 @@ REMEMBERED = 5
 """Runs that are looked at for how long a job took."""
 
 Say = Callable[[str], None]
+Unable = Callable[[EnvironmentSpec, Job], str | None]
+"""Returns why an environment can't run on what there is; None if it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,15 +143,20 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
     root, reports = Path(settings.root), Path(settings.reports)
     gpus = [gpu for machine in machines for gpu in machine.gpus]
     here = reuse.Here(now=now, max_age_s=request.max_age_s, devices=gpus, image=_image_of(settings, engine))
+    why_not_here, took = unable(machines, engine, request.gpus), durations(reports)
     recipes: set[Recipe] = set()
 
     def look(case: Case, job: Job) -> Job | Finished:
+        if reason := why_not_here(case.environment(job.environment), job):
+            return ended(job, End.SKIPPED, reason)
+        known = {"environment_key": environment_key(case, job.environment), "expected_s": took.get(job.name)}
+        job = job.model_copy(update=known)
         found = reuse.reuse(case, job, settings, here)
         if isinstance(found, Job):
             recipes.update(recipe(case, job.environment, variant, settings.options.image) for variant in Variant)
         return found
 
-    chosen = select(root, request.selection, unable(machines, engine, request.gpus), durations(reports), look)
+    chosen = select(root, request.selection, look)
     if not chosen.jobs:
         return None
     if engine:

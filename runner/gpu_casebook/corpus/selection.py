@@ -1,7 +1,7 @@
 """What was asked for -> the jobs of a run, and those that end before they begin: broken manifests, no hardware."""
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -13,16 +13,12 @@ from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.case import Case, discover, find, known_images
-from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import content_key
 from gpu_casebook.revision import git
 from gpu_casebook.run.plan import recipe
 
 Look = Callable[[Case, Job], Job | Finished]
-"""A last look at a job that can run: its end, where it need not be run, or else the job, with what there is to say."""
-
-Unable = Callable[[EnvironmentSpec, Job], str | None]
-"""Returns why an environment can't run on what there is; None if it can."""
+"""A look at a job that is selected: its end, where it need not begin, or else the job, with what there is to say."""
 
 _SHOWN = 12
 _CODE = "runner/gpu_casebook/"
@@ -80,15 +76,13 @@ def as_it_is(_case: Case, job: Job) -> Job:
     return job
 
 
-def select(
-    root: Path, selection: Selection, unable: Unable, expected_s: Mapping[str, float], look: Look = as_it_is
-) -> Chosen:
-    """The jobs of a run in the checkout at `root`. `expected_s` has durations by the job's name, as far as known.
+def select(root: Path, selection: Selection, look: Look = as_it_is) -> Chosen:
+    """Return the jobs of a run in the checkout at `root`.
 
     Each manifest is read once, and one is held at a time: there may be a thousand.
-    A case whose manifest is broken ends as BROKE, wherever it is not ruled out by its name; one that can't run here as
-    SKIPPED. That nothing changed is no mistake: then there are no jobs. Raises UsageError where nothing else is
-    selected, or by something there is not.
+    A case whose manifest or lock is broken ends as BROKE, wherever it is not ruled out by its name. That nothing
+    changed is no mistake: then there are no jobs. Raises UsageError where nothing else is selected, or by something
+    there is not.
     """
     ids = _named(root, selection)
     images, looked_at, found = known_images(root), list[Job](), list[Job | Finished]()
@@ -99,9 +93,9 @@ def select(
             broken = Job(case=id_, environment="", failure="", project="", grade=Grade.HARDWARE)
             found.append(ended(broken, End.BROKE, _why(error)))
             continue
-        jobs = [_job(case, environment, expected_s) for environment in case.manifest.environments]
+        jobs = [_job(case, environment) for environment in case.manifest.environments]
         looked_at += jobs
-        found += [_decided(case, job, unable, look) for job in jobs if selection.takes(job)]
+        found += [_looked_at(case, job, look) for job in jobs if selection.takes(job)]
     if not found and selection.changed_since is None:
         raise UsageError(f"nothing is selected by {selection}; {_having(len(ids), looked_at)}")
     ends = [each for each in found if isinstance(each, Finished)]
@@ -124,17 +118,14 @@ def changed(root: Path, revision: str) -> set[str]:
     return (own & every) | set(_on_images(root, every - own, images))
 
 
-def _decided(case: Case, job: Job, unable: Unable, look: Look) -> Job | Finished:
-    """Return the job as it is to be run, or its end where it need not begin."""
-    if reason := unable(case.environment(job.environment), job):
-        return ended(job, End.SKIPPED, reason)
+def _looked_at(case: Case, job: Job, look: Look) -> Job | Finished:
     try:
-        return look(case, job.model_copy(update={"environment_key": environment_key(case, job.environment)}))
+        return look(case, job)
     except (CasebookError, OSError, UnicodeDecodeError) as error:
         return ended(job, End.BROKE, _why(error))
 
 
-def _job(case: Case, environment: str, expected_s: Mapping[str, float]) -> Job:
+def _job(case: Case, environment: str) -> Job:
     manifest, spec = case.manifest, case.environment(environment)
     return Job(
         case=case.id,
@@ -145,7 +136,6 @@ def _job(case: Case, environment: str, expected_s: Mapping[str, float]) -> Job:
         gpus=spec.gpus,
         shared=spec.share_gpu,
         compute_capability=spec.compute_capability,
-        expected_s=expected_s.get(f"{case.id}/{environment}"),
     )
 
 

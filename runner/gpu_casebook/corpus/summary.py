@@ -1,7 +1,7 @@
 """What there is to say at the end of a run, and how its command ends. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.errors import ExitStatus
@@ -31,22 +31,23 @@ def status(run: Run) -> int:
 
 def lines(run: Run) -> list[str]:
     """How many are confirmed; then what is not, what broke, what was skipped, and why the others ran again."""
-    of = {end: [each for each in run.finished if each.end is end] for end in End}
-    judged = _judged(run.finished)
-    failing = [_line(f"{each.verdict}: {each.job.name}", each.reason) for each in _sorted(judged) if not each.confirmed]
-    broke = [_line(f"broke: {each.job.name}", each.reason) for each in _sorted(of[End.BROKE])]
+    ordered = sorted(run.finished, key=lambda each: each.job.name)
+    of = {end: [each for each in ordered if each.end is end] for end in End}
+    judged = _judged(ordered)
+    rest = {"reused": len(of[End.REUSED]), "skipped": len(of[End.SKIPPED]), "broke": len(of[End.BROKE])}
+    others = counted(rest | {"not run": len(run.left)})
+    broke = [_line(f"broke: {each.job.name}", each.reason) for each in of[End.BROKE]]
     more = len(broke) - _BROKE_SHOWN
-    lost = [
-        _line(f"lost {plural(len(each.lost), 'worker')}: {each.job.name}", each.lost[-1].reason)
-        for each in run.finished
-        if each.lost
-    ]
     return [
-        _first(run, judged, of),
-        *failing,
+        f"{sum(each.confirmed for each in judged)} of {len(judged)} confirmed{f' ({others})' if others else ''}",
+        *(_line(f"{each.verdict}: {each.job.name}", each.reason) for each in judged if not each.confirmed),
         *broke[:_BROKE_SHOWN],
         *([f"  broke: {more} more, which the run's page lists"] if more > 0 else []),
-        *lost,
+        *(
+            _line(f"lost {plural(len(each.lost), 'worker')}: {each.job.name}", each.lost[-1].reason)
+            for each in ordered
+            if each.lost
+        ),
         *_by_reason("skipped", [(each.reason, each.job.name) for each in of[End.SKIPPED]]),
         *_by_reason("run", [(each.job.because, each.job.name) for each in of[End.RAN] if each.job.because]),
         *_by_reason("reused", [("", each.job.name) for each in of[End.REUSED]]),
@@ -55,18 +56,6 @@ def lines(run: Run) -> list[str]:
 
 def _judged(finished: Iterable[Finished]) -> list[Finished]:
     return [each for each in finished if each.end in {End.RAN, End.REUSED}]
-
-
-def _sorted(finished: Iterable[Finished]) -> list[Finished]:
-    return sorted(finished, key=lambda each: each.job.name)
-
-
-def _first(run: Run, judged: Sequence[Finished], of: Mapping[End, Sequence[Finished]]) -> str:
-    confirmed = sum(each.confirmed for each in judged)
-    counts = {"reused": len(of[End.REUSED]), "skipped": len(of[End.SKIPPED]), "broke": len(of[End.BROKE])}
-    counts["not run"] = len(run.left)
-    rest = counted(counts)
-    return f"{confirmed} of {len(judged)} confirmed{f' ({rest})' if rest else ''}"
 
 
 def _by_reason(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -143,7 +143,6 @@ def line(finished: Finished, done: int, total: int) -> str:
     """Such as "[ 12/100] confirmed rwkv6-backward/current (12.3 s, w1)", with the reason unless it is confirmed."""
     number = f"[{done:>{len(str(total))}}/{total}]"
     took = f"{finished.duration_s:.1f} s" + (f", {finished.worker}" if finished.worker else "")
-    lost = len(finished.lost)
-    again = f", after {plural(lost, 'lost worker')}" if lost else ""
+    again = f", after {plural(len(finished.lost), 'lost worker')}" if finished.lost else ""
     text = f"{number} {outcome(finished)} {finished.job.name} ({took}{again})"
     return text if finished.confirmed or not finished.reason else f"{text}: {one_line(finished.reason, _REASON)}"
