@@ -45,7 +45,7 @@ class Console:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        """A piece of work of unknown length. Yields a function that takes notes on what is being done."""
+        """Show a piece of work of unknown length. Yields a function that takes notes on what is being done."""
         begun = last = self._clock()
 
         def note(text: str) -> None:
@@ -70,7 +70,7 @@ class Console:
 
     @contextmanager
     def task(self, title: str, total: int) -> Iterator[Callable[[str], None]]:
-        """A piece of work of `total` parts. Yields a function to call after each one, with what came of it."""
+        """Show a piece of work of `total` parts. Yields a function to call after each one, with its result."""
         done = 0
 
         def advance(text: str) -> None:
@@ -102,7 +102,7 @@ class Console:
 
     @contextmanager
     def _progress(self, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-        """On a terminal show a bar, or a spinner where no `total` is known. Yields a function that updates it."""
+        """Show a bar, or a spinner without a `total`, on a terminal. Yields a function that updates it."""
         if self.rich is None:
             yield lambda **_: None
             return

@@ -24,14 +24,14 @@ CHECKOUT = Path(__file__).parents[2]
 
 @cache
 def own_revision() -> str:
-    """`describe` of this package as it was when the process first asked, whatever becomes of the files."""
+    """Return `describe` of this package as it was when the process first asked, even if the files change later."""
     return describe(CHECKOUT)
 
 
 def describe(checkout: Path) -> str:
-    """Such as "0.1.0 (1a2b3c4d5e6f)", with "+changes" where the runner differs from that; elsewhere "0.1.0".
+    """Return the version with the git revision, "0.1.0 (1a2b3c4d5e6f)", and "+changes" if the runner differs from it.
 
-    A bundle's runner has in a file what it was packed from, whichever checkout the bundle lies in.
+    Outside of a checkout: the version alone. A bundle's runner has a file that says what it was packed from.
     """
     packed = checkout / "runner" / PACKED
     if packed.is_file():
@@ -44,7 +44,7 @@ def describe(checkout: Path) -> str:
 
 
 def git(checkout: Path, *words: str) -> str | None:
-    """What git prints; None where it says no, or is not installed."""
+    """Return what git prints; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, check=False)
     except OSError:

@@ -14,24 +14,24 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 
 
 def without_escapes(text: str) -> str:
-    """Without what colours a terminal, moves its cursor or sets its title."""
+    """Remove what colours a terminal, moves its cursor or sets its title."""
     return _ESCAPES.sub("", text)
 
 
 def plain(text: str) -> str:
-    """What a terminal would show in the end: of a line that was written over, the last state; no control characters."""
+    """Return what a terminal would show in the end: the last state of overwritten lines, no control characters."""
     lines = without_escapes(text).replace("\r\n", "\n").split("\n")
     return "\n".join(_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """On one line of at most `limit` characters; the end gives way."""
+    """Return the text on one line of at most `limit` characters; the end is cut."""
     line = " ".join(plain(text).split())
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
 
 
 def tail(text: str, lines: int, width: int) -> str:
-    """The last lines of a plain text, each cut in its middle to `width` characters; says what it leaves out."""
+    """Return the last lines, each cut in its middle to `width` characters, and say how many lines are left out."""
     all_lines = plain(text).strip("\n").split("\n")
     kept = [_cut(line, width) for line in all_lines[-lines:]]
     left_out = len(all_lines) - len(kept)

@@ -71,12 +71,12 @@ class Watch:
 
     @classmethod
     def from_second(cls, after_s: float, *, gpus: bool) -> Self:
-        """Where GPUs are in play, CPU time says nothing, so nothing may move for half as long again, or 10 s."""
+        """Watch from this second on. With GPUs, CPU time says nothing: nothing may move for `after_s` / 2, or 10 s."""
         return cls(after_s=after_s, still_s=max(10.0, after_s / 2), spins=True) if gpus else cls(after_s=after_s)
 
     @property
     def settled_s(self) -> float:
-        """When a trial that hung from `after_s` on is known to hang, with a sample or two to spare."""
+        """Seconds after which a trial that hung from `after_s` on is known to hang, with two samples to spare."""
         return self.after_s + self.still_s + 2 * self.interval_s
 
 
@@ -132,7 +132,7 @@ class TrialResult:
 
 
 def cut_middle(data: bytes, total: int, bound: int) -> str:
-    """Text of an output stream of `total` bytes of which `data` holds the first and last `bound` // 2.
+    """Decode an output stream of `total` bytes of which `data` holds the first and last `bound` // 2.
 
     `data` is the whole stream if total <= bound.
     """

@@ -10,12 +10,12 @@ _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 def plural(count: int, noun: str) -> str:
-    """1 run, 2 runs."""
+    """Return a count with its noun: 1 run, 2 runs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """3 confirmed, 1 skipped: what there is none of is left out."""
+    """Return counts in words: 3 confirmed, 1 skipped. Zeros are left out."""
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
@@ -27,7 +27,7 @@ def duration(text: str) -> float:
 
 
 def seconds(value: float) -> str:
-    """0.25 s, 44.6 s, 2 min 11 s, 1 h 2 min, 7 d 0 h."""
+    """Return a duration in words: 0.25 s, 44.6 s, 2 min 11 s, 1 h 2 min, 7 d 0 h."""
     if value < 60:
         return f"{value:.2g} s" if value < 1 else f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -38,7 +38,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes in powers of 1000: 6.4 GB."""
+    """Return bytes in powers of 1000: 6.4 GB."""
     number = float(value)
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
@@ -48,7 +48,7 @@ def size(value: int) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """6.8 s, or 6.8 s to 9.1 s."""
+    """Return the range of durations: 6.8 s, or 6.8 s to 9.1 s."""
     low, high = seconds(min(values)), seconds(max(values))
     return low if low == high else f"{low} to {high}"
 
@@ -62,5 +62,5 @@ def instant(moment: datetime) -> str:
 
 
 def utc(moment: datetime) -> datetime:
-    """A moment that names no zone is taken as UTC, never as this machine's."""
+    """Return the moment in UTC; one without a zone is taken as UTC, never as this machine's."""
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

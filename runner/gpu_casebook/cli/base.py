@@ -61,7 +61,7 @@ ZygoteOption = Annotated[bool, _declared("zygote")]
 
 
 def run_options(*, timeout: str | None = None, gpu: str | None = None, **given: Any) -> Options:
-    """The options of a run, those that are durations and GPUs as they were written. Raises UsageError."""
+    """Return the options of a run; `timeout` and `gpu` are as the command line has them. Raises UsageError."""
     return Options(
         timeout_s=seconds(timeout) if timeout else None,
         gpus=indices(gpu) if gpu else None,
@@ -105,7 +105,7 @@ def _end(text: str, status: int, *, listed: bool = False) -> NoReturn:
 
 
 def root() -> Path:
-    """The checkout: the nearest directory from here upwards that has cases/ in it."""
+    """Return the checkout: the nearest directory from here upwards with cases/ and images/. Raises UsageError."""
     here = Path.cwd()
     for directory in (here, *here.parents, CHECKOUT):
         if (directory / "cases").is_dir() and (directory / "images").is_dir():
@@ -114,7 +114,7 @@ def root() -> Path:
 
 
 def seconds(text: str) -> float:
-    """Durations as case.yaml has them: "90s", "2m", or a number of seconds. Raises UsageError."""
+    """Return the seconds of a duration as case.yaml has it ("90s", "2m") or of a number. Raises UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
     from gpu_casebook.manifest.model import Seconds
@@ -126,14 +126,14 @@ def seconds(text: str) -> float:
 
 
 def indices(text: str) -> list[int]:
-    """GPU indices: "0" or "0,1". Raises UsageError."""
+    """Return the GPU indices of "0" or "0,1". Raises UsageError."""
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", text):
         raise UsageError(f"--gpu {text}: write an index such as 0, or several: 0,1")
     return [int(part) for part in text.split(",")]
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be from here."""
+    """Return a path relative to the current directory if it lies below it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -99,7 +99,7 @@ def run_one(
 def with_wheels(
     case: "Case", options: "Options", wheels: Sequence[Path], engine: "Engine", out: "Console"
 ) -> "Options":
-    """The same options with an image that has the wheels over repro's environment. Raises as `Engine.overlay`."""
+    """Return the options with an image that has the wheels over repro's environment. Raises as `Engine.overlay`."""
     from dataclasses import replace
 
     from gpu_casebook.evidence import Variant

@@ -27,7 +27,7 @@ SLOWER = 5.0
 
 @dataclass(frozen=True)
 class Bench:
-    """A case's scripts in the environments that its ordinary trials had."""
+    """Runs a case's scripts under instruments, in the environments that its ordinary trials had."""
 
     plan: Plan
     guard: Guard
@@ -50,7 +50,7 @@ class Bench:
         return self.guard.run(self.environments[variant], request)
 
     def ask(self, variant: Variant, guest: Path) -> str:
-        """What a script of `gpu_casebook.guest` prints in a variant's environment; it is run once in each."""
+        """Return what a script of `gpu_casebook.guest` prints in a variant's environment; it runs once in each."""
         prepared = self.environments[variant]
         key = prepared.key, guest.name
         if key not in self._answers:
@@ -65,7 +65,7 @@ def run_guest(guard: Guard, prepared: Prepared, guest: Path, gpus: Sequence[int]
 
 
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
-    """Trials of both variants under the tool whose finding the case declares; none where it declares none."""
+    """Run both variants under the tool whose finding the case declares; return no trials if it declares none."""
     declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
     if declared is None:
         return []
@@ -95,7 +95,7 @@ def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFindi
 def judged(
     variant: Variant, number: int, result: TrialResult, seen: Observation, judgement: Judgement, **more: Any
 ) -> Trial:
-    """The record of one trial; `more` are fields that only some trials have."""
+    """Return the record of one trial; `more` are fields that only some trials have."""
     return Trial(
         variant=variant,
         number=number,
@@ -111,7 +111,7 @@ def judged(
 
 
 def summary_of(trial: Trial) -> str:
-    """A trial on one line, for the console."""
+    """Return a trial on one line, for the console."""
     which = f"under {trial.instrument}" if trial.instrument else f"trial {trial.number}"
     reason = trial.infra or next(iter(trial.mismatches), "")
     outcome = f"{trial.variant} {which}: {trial.outcome} ({trial.duration_s:.1f} s)"

@@ -21,7 +21,7 @@ class Flag:
     """A run of the corpus takes it, for all of its jobs alike."""
 
     def words(self, value: object) -> list[str]:
-        """The option with a value, as in a command."""
+        """Return the option with a value, as in a command."""
         on, _, off = self.name.partition("/")
         if isinstance(value, bool):
             return [on if value else off]
@@ -63,7 +63,7 @@ class Options:
     )
 
     def words(self, engine: str) -> list[str]:
-        """These options, where they are not the default, and the engine's, as in a command."""
+        """Return the engine and the options that are not the default, as in a command."""
         given = {each: getattr(self, each) for each in FLAGS}
         words = [] if self.environment is None else FLAGS["environment"].words(given.pop("environment"))
         words += ["--engine", engine]

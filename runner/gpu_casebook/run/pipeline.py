@@ -47,7 +47,7 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
 
 
 def prepare_case(case: Case, options: Options, engine: Engine, console: Console) -> Skipped | None:
-    """Have what `run_case` would run the case in ready, and no more; or why it would not be run."""
+    """Prepare the environments that `run_case` would use; return why the case would not run here, or None."""
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return plan
@@ -56,7 +56,7 @@ def prepare_case(case: Case, options: Options, engine: Engine, console: Console)
 
 
 def _recipes(plan: Plan) -> dict[Variant, Recipe]:
-    """One for both variants, unless a release case gives each its own lock."""
+    """Return each variant's recipe: the same for both unless the case locks them apart."""
     return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
 
 
@@ -107,7 +107,7 @@ class _Run:
         )
 
     def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, AttestedEnvironment]:
-        """What each variant runs in, and what is really there."""
+        """Return each variant's environment with what was found in it."""
         places = {wanted: self._place(wanted, prepared) for wanted, prepared in environments.items()}
         return {variant: places[wanted] for variant, wanted in _recipes(self.plan).items()}
 
@@ -122,7 +122,7 @@ class _Run:
         return attestation(result.stdout)
 
     def _trials(self, places: Mapping[Variant, AttestedEnvironment]) -> list[Trial]:
-        """The trials of both variants, each a fresh process, until the verdict is settled."""
+        """Run trials of both variants, each in a fresh process, until the verdict is settled."""
         plan, files, asked = self.plan, self.plan.case.payload(), self.plan.terms
         trials: list[Trial] = []
         for variant in Variant:

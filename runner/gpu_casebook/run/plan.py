@@ -42,18 +42,18 @@ class Plan:
 
     @property
     def terms(self) -> Terms:
-        """What the verdict asks of the trials."""
+        """Return what the verdict asks of the trials."""
         repro, fixed = (self.case.expectation(self.environment, variant) for variant in Variant)
         return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
 
     @property
     def watch(self) -> Watch | None:
-        """What to look for in trials of both variants, which are run alike, where repro is to hang."""
+        """Return how to look for a hang, if repro declares one. Trials of fixed are watched alike."""
         hang = self.case.expectation(self.environment, Variant.REPRO).hang
         return Watch.from_second(hang.after, gpus=bool(self.gpus)) if hang else None
 
     def request(self, variant: Variant, files: Mapping[str, bytes]) -> TrialRequest:
-        """What an engine is asked for one ordinary trial; `files` are the case's."""
+        """Return the request for one ordinary trial; `files` are the case's."""
         return TrialRequest(
             files=files,
             arguments=[f"{variant.value}.py"],
@@ -73,13 +73,13 @@ class Plan:
         return hardware.meets(self.spec, found.gpus)
 
     def command(self, engine: str) -> str:
-        """The command that does the same again."""
+        """Return the command that does the same again."""
         options = replace(self.options, environment=self.environment)
         return shlex.join(["nox", "-s", f"case-{self.case.id}", "--", *options.words(engine)])
 
 
 def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:
-    """What a variant's environment is made from. Raises ManifestError where there is no lock."""
+    """Return what a variant's environment is made from. Raises ManifestError if there is no lock."""
     spec = case.environment(environment)
     path = case.lock_path(environment, variant)
     try:
@@ -92,13 +92,13 @@ def recipe(case: Case, environment: str, variant: Variant, use_image: str | None
 
 
 def recipes(case: Case) -> list[Recipe]:
-    """Every distinct environment of a case."""
+    """Return every distinct recipe of a case."""
     every = (recipe(case, environment, variant) for environment in case.manifest.environments for variant in Variant)
     return list(dict.fromkeys(every))
 
 
 def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
-    """Choose the environment and its GPUs; or say why none can run here.
+    """Choose the environment and its GPUs; return Skipped with the reasons if none can run here.
 
     Raises UsageError for an environment that the case does not have, or for trials to be forked where the engine can't,
     and MachineError for a GPU that is not there.
@@ -131,7 +131,7 @@ def _plan(case: Case, name: str, options: Options, found: Sequence[hardware.Host
 def _chosen(
     spec: EnvironmentSpec, found: Sequence[hardware.HostGpu] | None, wanted: Sequence[int] | None
 ) -> Sequence[int]:
-    """The GPUs that were named, else those that do and have the most free memory, else simply the first."""
+    """Return the GPUs that were named, else the suitable ones with the most free memory, else the first ones."""
     if wanted is not None:
         return tuple(wanted)[: spec.gpus]
     fit = range(spec.gpus) if found is None else hardware.suitable(spec, found)

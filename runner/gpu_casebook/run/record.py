@@ -80,7 +80,7 @@ def evidence(
 
 
 def case_facts(case: Case, environment: str) -> CaseFacts:
-    """The part of the manifest and scripts that a report shows."""
+    """Return the part of the manifest and scripts that a report shows."""
     manifest = case.manifest
     expected = {variant: case.expectation(environment, variant) for variant in Variant}
     declared = expected[Variant.REPRO].sanitizer
@@ -120,7 +120,7 @@ def _drift(places: Mapping[Variant, AttestedEnvironment]) -> list[str]:
 
 
 def attestation(stdout: str) -> Attestation:
-    """What attest.py printed, whatever else an image's start-up printed around it. Raises EngineError."""
+    """Parse what attest.py printed, ignoring what an image's start-up printed around it. Raises EngineError."""
     for line in reversed(stdout.splitlines()):
         if line.startswith("{"):
             try:
@@ -134,7 +134,7 @@ def attestation(stdout: str) -> Attestation:
 
 
 def drift(lock_text: str, python: str, attestation: Attestation) -> list[str]:
-    """Each difference of what is there from what is locked, one line each. Empty means exact."""
+    """Return the differences of what was found from what is locked, one line each. Empty means exact."""
     found: dict[str, str] = {canonicalize_name(name): version for name, version in attestation.packages.items()}
     differences = [_difference(locked, found.get(locked.name)) for locked in read_lock(lock_text).pins]
     if not attestation.python.startswith(f"{python}."):

@@ -39,27 +39,27 @@ class Words:
 
 
 class Probe(Protocol):
-    """One way to look at repro again."""
+    """One way to look at repro under an instrument."""
 
     @property
     def record(self) -> type[ProbeRecord]:
-        """What it leaves in the evidence; the default of its `probe` is the record's kind."""
+        """The type of its records in the evidence; the default of the field `probe` is the record's kind."""
 
     def suggested(self, failure: Failure) -> bool:
-        """Whether to run it for this kind of failure where the manifest names no probes."""
+        """Return whether to run it for this kind of failure if the manifest names no probes."""
 
     def applies(self, plan: "Plan", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
-        """Whether it could say anything about these trials, ordinary ones and those under compute-sanitizer."""
+        """Return whether it could say anything about these trials, ordinary ones and those under compute-sanitizer."""
 
     def run(self, bench: "Bench", trials: Sequence[Trial], limits: Limits) -> Iterator[ProbeRecord]:
-        """Look at repro. What goes wrong is a note in the record, and no error."""
+        """Run repro under the instrument. What goes wrong is a note in the record, not an error."""
 
     def words(self, record: ProbeRecord) -> Words:
-        """What a record of this probe says."""
+        """Return what a record of this probe says."""
 
 
 def chosen(manifest: Manifest) -> list[Probe]:
-    """The probes that the manifest names, else those that the kind of failure suggests."""
+    """Return the probes that the manifest names, else those that the kind of failure suggests."""
     if manifest.probes is not None:
         return [probe_registry.probe(name) for name in dict.fromkeys(manifest.probes)]
     every = map(probe_registry.probe, probe_registry.all_probes())
@@ -67,7 +67,7 @@ def chosen(manifest: Manifest) -> list[Probe]:
 
 
 def run_probes(bench: "Bench", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[ProbeRecord]:
-    """What explains the verdict on these trials. Ctrl-C ends the probes, and not what is known by then."""
+    """Run the probes that apply to these trials. Ctrl-C ends them; the records made by then are returned."""
     records: list[ProbeRecord] = []
     repro = [trial.duration_s for trial in trials if trial.variant is Variant.REPRO]
     limits = replace(bench.plan.limits, timeout_s=min(MOST_S, max(LEAST_S, SLOWER * max(repro, default=0.0))))
@@ -81,7 +81,7 @@ def run_probes(bench: "Bench", trials: Sequence[Trial], sanitized: Sequence[Tria
 
 
 def ran_kernels(plan: "Plan", trials: Sequence[Trial]) -> bool:
-    """Whether repro ran kernels on a GPU, to an end."""
+    """Return whether repro ran on a GPU and ended, in a failure that kernels can cause."""
     ran = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
     on_device = bool(plan.gpus) and plan.spec.grade is Grade.HARDWARE
     ended = bool(ran) and not any(trial.observation.timed_out or trial.observation.hung for trial in ran)
@@ -89,7 +89,7 @@ def ran_kernels(plan: "Plan", trials: Sequence[Trial]) -> bool:
 
 
 def words(record: ProbeRecord) -> Words:
-    """What a record says, for a report; of a probe that is not there, its data."""
+    """Return what a record says, for a report; the plain data if this runner does not have its probe."""
     if not isinstance(record, UnknownRecord):
         probe: Probe = probe_registry.probe_of(record.probe)
         return probe.words(record)

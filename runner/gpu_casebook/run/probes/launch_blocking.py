@@ -64,14 +64,14 @@ class Effect(StrEnum):
 
 
 def failing(trials: Sequence[Trial]) -> Trial | None:
-    """The first trial of repro that ended with a CUDA error; one that did what was declared, if there is one."""
+    """Return the first trial of repro that ended with a CUDA error, preferring one that failed as declared; or None."""
     own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
     ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
     return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
 
 
 def surfaced(stderr: str, inside: str = CASE_DIRECTORY) -> SourceLine | None:
-    """The line of the case's own that the CUDA error came out of, by the traceback that ended the process."""
+    """Return the line of the case's own files that raised the CUDA error, by the traceback that ended the process."""
     frame = tracebacks.innermost(without_escapes(stderr), inside, cuda_errors.find)
     if frame is None:
         return None
@@ -80,7 +80,7 @@ def surfaced(stderr: str, inside: str = CASE_DIRECTORY) -> SourceLine | None:
 
 
 def record_of(plain: Trial, result: TrialResult) -> LaunchBlockingProbe:
-    """`result` is that of the same script with VARIABLES set."""
+    """Return the probe's record: `plain` is an ordinary trial, `result` the same script with VARIABLES set."""
     seen = observe(result)
     return LaunchBlockingProbe(
         error=plain.observation.cuda_error or "",
@@ -95,7 +95,7 @@ def record_of(plain: Trial, result: TrialResult) -> LaunchBlockingProbe:
 
 
 def effect(found: LaunchBlockingProbe) -> Effect | None:
-    """None where the probe gave nothing."""
+    """Return what became of the failure; None if the probe gave nothing."""
     if found.seen is None:
         return None
     if not found.seen.failed:

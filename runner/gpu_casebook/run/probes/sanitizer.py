@@ -100,7 +100,7 @@ class SanitizedRun(NamedTuple):
 
 
 def under(bench: "Bench", tool: Tool, variant: Variant, limits: Limits) -> SanitizedRun:
-    """Run a script under a tool; where PyTorch's allocator must keep its cache for a CUDA graph, once more with it."""
+    """Run a script under a tool; once more with PyTorch's caching allocator if the script captures a CUDA graph."""
     program = _program(bench.ask(variant, Path(locate.__file__)))
     if program is None:
         return SanitizedRun(TrialResult(stdout="", stderr="", duration_s=0.0, infra=NOT_THERE), None, cached=False)
@@ -113,7 +113,7 @@ def under(bench: "Bench", tool: Tool, variant: Variant, limits: Limits) -> Sanit
 
 
 def _program(printed: str) -> tuple[str, str] | None:
-    """Path and version, as guest/locate.py printed them; None where there is none that runs."""
+    """Return path and version of compute-sanitizer from what guest/locate.py printed; None if none runs."""
     with suppress(ValueError, TypeError, KeyError):
         found = json.loads(printed)
         return str(found["path"]), str(found["version"])
@@ -121,7 +121,7 @@ def _program(printed: str) -> tuple[str, str] | None:
 
 
 def words_of(title: str, report: SanitizerReport, note: str | None, stdout: str) -> Words:
-    """What a report of the tool says, of a probe or of a sanitized trial."""
+    """Return what a report of the tool says, for a probe or a sanitized trial."""
     findings = [finding for finding in report.findings if finding.kind is not Kind.TOOL]
     lines = [_sentence(finding) for finding in findings[:FINDINGS_SHOWN]]
     if len(findings) > FINDINGS_SHOWN:
