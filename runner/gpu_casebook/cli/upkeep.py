@@ -60,6 +60,8 @@ def images(
     wanted = {each.id: recipes(each) for each in chosen_cases(None)}
     _show_usage(uses.usage(client, top, wanted), out.say)
     _show_shares(*uses.layers(client, top, wanted), out.say)
+    kept = size(uses.builder_bytes(client))
+    out.say(f"kept for later builds, such as downloaded packages: {kept} (docker builder prune removes it)")
 
 
 @app.command(name="refresh-bases")
@@ -81,7 +83,6 @@ def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
 
 
 def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
-    from gpu_casebook.images import wheels
     from gpu_casebook.images.usage import disk, shares
 
     width = max(map(len, found), default=0)
@@ -94,7 +95,6 @@ def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str],
         f"{whole.cases} cases on {whole.images} images: {size(whole.bytes)}, "
         f"against {size(whole.unshared_bytes)} if each case had its own"
     )
-    say(f"wheels kept for builds, in {wheels.place()}: {size(wheels.kept_bytes(wheels.place()))}")
 
 
 @app.command(name="list")

@@ -17,7 +17,7 @@ from gpu_casebook.words import size
 Recipes = Mapping[str, Iterable[Recipe]]
 """Case id -> the recipes of its environments."""
 
-_ORDER = ("override", "environment", "tools", "installer", "system", "base")
+_ORDER = ("override", "environment", "torch", "tools", "installer", "system", "base")
 """Kinds of images, each before those that it stands on."""
 
 
@@ -124,8 +124,7 @@ class ImageUse:
 
 def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
     """Return every image of ours with the cases that use it: environments first, then what they stand on, by name."""
-    with speaking("ask the engine what its disk holds"):
-        images = client.df()["Images"] or []
+    images = _disk_use(client)["Images"] or ()
     cases = _cases_by_tag(client, root, recipes)
     uses = [
         ImageUse(
@@ -163,18 +162,19 @@ def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[st
 
 
 def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
-    """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
+    """Remove the images that no case uses, and the builder's copies of their layers; return the names of the images.
 
     An image that a container uses stays; `note` gets the reason, and how much disk was freed.
     """
     with one_at_a_time(note):
-        before = _layer_bytes(client)
+        before = _all_bytes(client)
         unused = [use.name for use in usage(client, root, recipes) if not use.cases]
         removed = [name for name in unused if _removed(client, name, note)]
-        with speaking("remove what killed builds left"):
-            pruned = client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
-        note(f"{size(before - _layer_bytes(client))} freed")
-    return [*removed, *(["what killed builds left"] if pruned["ImagesDeleted"] else [])]
+        with speaking("remove what the builder keeps of steps"):
+            # Without this, BuildKit holds the layers of images that are gone. Downloaded packages are of another type.
+            client.api.prune_builds(filters={"type": "regular"})  # type: ignore[arg-type]
+        note(f"{size(before - _all_bytes(client))} freed")
+    return removed
 
 
 def _removed(client: DockerClient, name: str, note: Note) -> bool:
@@ -187,7 +187,16 @@ def _removed(client: DockerClient, name: str, note: Note) -> bool:
     return True
 
 
-def _layer_bytes(client: DockerClient) -> int:
-    """Return the bytes of all images, shared layers counted once."""
+def _all_bytes(client: DockerClient) -> int:
+    """Return the bytes of all images, shared layers counted once, and of what the builder keeps beside them."""
+    return int(_disk_use(client)["LayersSize"]) + builder_bytes(client)
+
+
+def builder_bytes(client: DockerClient) -> int:
+    """Return the bytes that the engine's builder keeps beside images, such as downloaded packages."""
+    return sum(each["Size"] for each in _disk_use(client)["BuildCache"] or () if not each["Shared"])
+
+
+def _disk_use(client: DockerClient) -> dict[str, Any]:
     with speaking("ask the engine what its disk holds"):
-        return int(client.df()["LayersSize"])
+        return client.df()
