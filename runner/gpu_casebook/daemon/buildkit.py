@@ -39,7 +39,8 @@ def program() -> str:
 
 def _build_help(path: str) -> str:
     command = [path, "build", "--help"]
-    environ = {**os.environ, "DOCKER_BUILDKIT": "1"}
+    # Without the address docker would ask the engine first which options it has, behind ssh after seconds.
+    environ = {**os.environ, "DOCKER_BUILDKIT": "1", "DOCKER_HOST": "unix:///nowhere"}
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False).stdout
 
 
@@ -67,7 +68,9 @@ def build(
     command += ["--secret=id=settings,env=CASEBOOK_SETTINGS"]
     if settings.certificates:
         command += [f"--secret=id=ca.pem,src={settings.certificates}"]
-    engine = {"DOCKER_HOST": address(client), "DOCKER_BUILDKIT": "1", "BUILDX_BUILDER": "default"}
+    # `default` is the builder inside the engine; an attestation would make an image a list of two.
+    buildx = {"BUILDX_BUILDER": "default", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+    engine = {"DOCKER_HOST": address(client), "DOCKER_BUILDKIT": "1", **buildx}
     process = subprocess.Popen(
         [*command, "-"],
         env={**os.environ, **settings.proxies, **engine, "CASEBOOK_SETTINGS": settings.script},

@@ -142,6 +142,12 @@ def docker_missing(facts: Facts) -> Advice:
         yield "no Docker engine answers; trials run in virtual environments, with weaker isolation"
 
 
+@rule(Severity.WARNING, fix="sudo apt-get install docker-buildx-plugin")
+def docker_without_buildkit(facts: Facts) -> Advice:
+    if facts.docker.there and not facts.docker.builds:
+        yield "no docker command on the PATH can build with BuildKit: no image can be built for the Docker engine"
+
+
 @rule(Severity.WARNING, fix="sudo apt-get install --only-upgrade docker.io")
 def docker_old(facts: Facts) -> Advice:
     version = facts.docker.version

@@ -51,10 +51,8 @@ class Stage:
 
     @property
     def reference(self) -> str:
-        name = self.part
-        if self.part in {"environment", "tools", "torch"}:
-            name = self.image if self.part == "environment" else f"{self.image}-{self.part}"
-        return f"{LABEL}/{name}:{self.key}"
+        names = {"environment": self.image, "tools": f"{self.image}-tools", "torch": f"{self.image}-torch"}
+        return f"{LABEL}/{names.get(self.part, self.part)}:{self.key}"
 
     @property
     def below(self) -> "Stage | Base":

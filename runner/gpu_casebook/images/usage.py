@@ -62,14 +62,11 @@ def layers(client: DockerClient, root: Path, recipes: Recipes) -> tuple[Found, M
     found: dict[str, list[list[Layer]]] = {}
     absent: dict[str, int] = {}
     for case, wanted in recipes.items():
-        stages = [existing(root, recipe, pin, there) for recipe in _distinct(wanted)]
+        distinct = {(each.image, each.python, normalised(each.lock)): each for each in wanted}
+        stages = [existing(root, recipe, pin, there) for recipe in distinct.values()]
         found[case] = [list(_layers(stage, sizes, tags)) for stage in stages if stage]
         absent[case] = stages.count(None)
     return found, absent
-
-
-def _distinct(recipes: Iterable[Recipe]) -> list[Recipe]:
-    return list({(each.image, each.python, normalised(each.lock)): each for each in recipes}.values())
 
 
 def _layers(stage: Stage, sizes: Mapping[str, int], tags: Mapping[str, str]) -> Iterator[Layer]:
