@@ -430,15 +430,15 @@ def test_of_a_builds_output_what_shows_progress_is_told(line: str, shown: str | 
 
 def test_a_disk_that_is_too_full_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = building(monkeypatch, [])
-    monkeypatch.setattr(images, "_free_bytes", lambda *_: 7 * 2**30)
-    with pytest.raises(MachineError, match=r"has 7\.52 GB free, and building on cpu takes up to 8\.15 GB") as caught:
+    monkeypatch.setattr(images, "_free_bytes", lambda *_: 5 * 2**30)
+    with pytest.raises(MachineError, match=r"has 5\.37 GB free, and building on cpu takes up to 6\.15 GB") as caught:
         ensure(builder.fake.client, ROOT, RECIPE, silent)
     assert "\n" not in str(caught.value)
     assert builder.tags == []
 
 
 def test_a_disk_with_room_enough_or_of_unknown_room_is_built_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free in (8 * 2**30, None):
+    for free in (6 * 2**30, None):
         builder = building(monkeypatch, [])
         monkeypatch.setattr(images, "_free_bytes", lambda *_, free=free: free)
         assert ensure(builder.fake.client, ROOT, RECIPE, silent).name == builder.tags[-1]

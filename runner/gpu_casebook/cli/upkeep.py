@@ -60,8 +60,6 @@ def images(
     wanted = {each.id: recipes(each) for each in chosen_cases(None)}
     _show_usage(uses.usage(client, top, wanted), out.say)
     _show_shares(*uses.layers(client, top, wanted), out.say)
-    kept = size(uses.builder_bytes(client))
-    out.say(f"kept for later builds, such as downloaded packages: {kept} (docker builder prune removes it)")
 
 
 @app.command(name="refresh-bases")

@@ -174,7 +174,7 @@ def gpu_aside(facts: Facts) -> Advice:
 
 @rule(Severity.WARNING)
 def disk_low(facts: Facts) -> Advice:
-    why = "one image with PyTorch and CUDA takes 15 GiB while it is built"
+    why = "one image with PyTorch and CUDA takes 10 GiB while it is built"
     for each in facts.directories:
         if GIB <= each.free_bytes < 10 * GIB:
             yield f"{each.name}: only {size(each.free_bytes)} free in {each.path}; {why}", each.clear

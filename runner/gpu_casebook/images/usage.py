@@ -159,18 +159,18 @@ def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[st
 
 
 def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
-    """Remove the images that no case uses, and the builder's copies of their layers; return the names of the images.
+    """Remove the images that no case uses, and what the builder keeps of steps; return the names of the images.
 
     An image that a container uses stays; `note` gets the reason, and how much disk was freed.
     """
     with one_at_a_time(note):
-        before = _all_bytes(client)
+        before = _layer_bytes(client)
         unused = [use.name for use in usage(client, root, recipes) if not use.cases]
         removed = [name for name in unused if _removed(client, name, note)]
         with speaking("remove what the builder keeps of steps"):
             # Without this, BuildKit holds the layers of images that are gone. Downloaded packages are of another type.
             client.api.prune_builds(filters={"type": "regular"})  # type: ignore[arg-type]
-        note(f"{size(before - _all_bytes(client))} freed")
+        note(f"{size(before - _layer_bytes(client))} freed")
     return removed
 
 
@@ -184,14 +184,9 @@ def _removed(client: DockerClient, name: str, note: Note) -> bool:
     return True
 
 
-def _all_bytes(client: DockerClient) -> int:
-    """Return the bytes of all images, shared layers counted once, and of what the builder keeps beside them."""
-    return int(_disk_use(client)["LayersSize"]) + builder_bytes(client)
-
-
-def builder_bytes(client: DockerClient) -> int:
-    """Return the bytes that the engine's builder keeps beside images, such as downloaded packages."""
-    return sum(each["Size"] for each in _disk_use(client)["BuildCache"] or () if not each["Shared"])
+def _layer_bytes(client: DockerClient) -> int:
+    """Return the bytes of all images, shared layers counted once."""
+    return int(_disk_use(client)["LayersSize"])
 
 
 def _disk_use(client: DockerClient) -> dict[str, Any]:
