@@ -36,7 +36,7 @@ DISK_FULL = "no space left on device"
 
 
 def connect(timeout_s: int = 60) -> DockerClient:
-    """Connect to the engine that DOCKER_HOST names, or the one at its usual place. Raises EngineError if none answers."""
+    """Connect to the engine that DOCKER_HOST names, or the one at its usual place. Raises EngineError without one."""
     host = os.environ.get("DOCKER_HOST", "")
     tunnel = Tunnel(host) if host.startswith(SCHEME) else None
     try:

@@ -196,8 +196,7 @@ def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) ->
     elif free < needed:
         raise MachineError(
             f"the engine's disk has {size(free)} free, and building on {recipe.image} takes up to {size(needed)}; "
-            "free some: `casebook images --remove-unused` removes images that no case uses, `docker builder prune` what "
-            "builds downloaded"
+            "free some: casebook images --remove-unused (images that no case uses), docker builder prune (downloads)"
         )
 
 
