@@ -39,9 +39,13 @@ class FakeDocker:
         self.pruned: list[Mapping[str, Any]] = []
         self._in_use = in_use
         api = SimpleNamespace(
-            images=self._list, remove_image=self._remove, import_image_from_file=self._import, tag=self._tag
+            images=self._list,
+            remove_image=self._remove,
+            import_image_from_file=self._import,
+            tag=self._tag,
+            prune_builds=self._prune,
         )
-        models = SimpleNamespace(get=self._get, prune=self._prune)
+        models = SimpleNamespace(get=self._get)
         self.client = cast("DockerClient", SimpleNamespace(api=api, images=models, df=self._df))
 
     def _list(self, filters: Mapping[str, Any] | None = None) -> list[Image]:
@@ -65,9 +69,8 @@ class FakeDocker:
         self.removed.append(name)
         self.images = [each for each in self.images if name != each["Id"] and name not in (each["RepoTags"] or ())]
 
-    def _prune(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+    def _prune(self, filters: Mapping[str, Any]) -> None:
         self.pruned.append(filters)
-        return {"ImagesDeleted": None, "SpaceReclaimed": 0}
 
     def _import(self, path: str, changes: Sequence[str]) -> str:
         self.imported.append(Path(path).read_bytes())

@@ -1,21 +1,17 @@
-# One locked environment on one of the images. The settings of the machine that builds (package index, proxy,
-# certificates) are in the first stage only; of that stage /opt/env alone goes into the result.
+# One locked environment: what `torch` left out of the lock is installed over it. The lock is whole here: uv finds the
+# packages that are there already, and checks the rest against them.
+# The settings of the machine that builds (package index, proxy, certificates) are secrets: no layer has them.
 ARG IMAGE
 ARG INSTALLER
 FROM ${INSTALLER} AS uv
 
-FROM ${IMAGE} AS install
-ARG BUILD
-LABEL casebook.build=${BUILD}
-COPY --from=uv /usr/local/bin/uv /usr/local/bin/uv
-COPY settings /settings
-COPY lock.txt /
-RUN . /settings/env \
- && uv venv --quiet --no-python-downloads --python /usr/bin/python3 /opt/env \
- && uv pip install --no-cache --require-hashes --strict --compile-bytecode --python /opt/env -r /lock.txt
-
 FROM ${IMAGE}
 LABEL casebook.part=environment
-COPY --from=install /opt/env /opt/env
+RUN --mount=type=bind,from=uv,source=/usr/local/bin,target=/usr/local/bin \
+    --mount=type=bind,target=/mnt \
+    --mount=type=cache,id=casebook-uv,target=/srv \
+    --mount=type=tmpfs,target=/run --mount=type=secret,id=settings --mount=type=secret,id=ca.pem \
+    . /run/secrets/settings && export UV_CACHE_DIR=/srv UV_LINK_MODE=copy \
+ && uv pip install --require-hashes --strict --compile-bytecode --python /opt/env -r /mnt/lock.txt
 ENV PATH=/opt/env/bin:${PATH} VIRTUAL_ENV=/opt/env
 USER 1000:1000

@@ -6,8 +6,6 @@ FROM ${INSTALLER} AS uv
 FROM ${IMAGE}
 LABEL casebook.part=override
 USER 0:0
-COPY --from=uv /usr/local/bin/uv /usr/local/bin/uv
-COPY wheels /wheels
-RUN uv pip install --offline --no-index --no-cache --no-deps --compile-bytecode --python /opt/env /wheels/*.whl \
- && rm -r /usr/local/bin/uv /wheels
+RUN --mount=type=bind,from=uv,source=/usr/local/bin,target=/usr/local/bin --mount=type=bind,target=/mnt \
+    uv pip install --offline --no-index --no-cache --no-deps --compile-bytecode --python /opt/env /mnt/wheels/*.whl
 USER 1000:1000

@@ -47,7 +47,7 @@ def test_an_environment_needs_what_its_lock_pins(locked: Path) -> None:
 def test_it_takes_the_disk_that_building_takes(locked: Path) -> None:
     case = find(locked, "tiny", IMAGES)
     current = needs(case)[0]
-    assert current.image_bytes == 6 * 1000
+    assert current.image_bytes == 4 * 1000
     assert current.environment_bytes == installed_bytes(1000)
 
 

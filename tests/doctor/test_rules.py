@@ -75,6 +75,7 @@ WRONG: list[Wrong] = [
     ("docker-elsewhere", {"docker": replace(NO_DOCKER, host="tcp://x:1")}, {}, "at DOCKER_HOST=tcp://x:1"),
     ("docker-missing", {"docker": NO_DOCKER}, {}, "with weaker isolation"),
     ("docker-old", {"docker": replace(WELL.docker, version="19.03.15")}, {}, "Docker 19.03.15: 20.10 is the oldest"),
+    ("docker-without-buildkit", {"docker": replace(WELL.docker, builds=False)}, {}, "no image can be built"),
     ("docker-without-gpu", {"docker": replace(WELL.docker, gpu_mode=None)}, {}, "no access to the GPU"),
     ("gpu-aside", {"gpus": [replace(H200, aside="it faulted")]}, {}, "GPU 0 (NVIDIA H200) is not used: it faulted"),
     ("proxies-differ", {"proxies": {"http_proxy": "a", "HTTP_PROXY": "b"}}, {}, "http_proxy and HTTP_PROXY differ"),
@@ -161,6 +162,7 @@ def test_each_text_is_one_line_without_a_blank(
         ("docker-missing", {"docker": replace(NO_DOCKER, host="tcp://x")}, {}),
         ("docker-without-gpu", {"docker": replace(WELL.docker, gpu_mode=None), "gpus": []}, {}),
         ("docker-without-gpu", {"docker": NO_DOCKER}, {}),
+        ("docker-without-buildkit", {"docker": replace(NO_DOCKER, builds=False)}, {}),
         ("gpu-missing", {"gpus": []}, {}),  # the driver is silent
         ("hardware-unmet", {"gpus": []}, {}),  # said once, of the machine
         ("disk-low", place("images", 0.5), {}),

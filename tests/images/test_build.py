@@ -1,5 +1,6 @@
 """Content keys, what a build is told and tells, and which images go: without an engine."""
 
+import io
 import itertools
 import re
 import shutil
@@ -36,7 +37,7 @@ b==2 \\
 a==1 --hash=sha256:aa  # via b
 """
 RECIPE = Recipe(image="cpu", lock=LOCK)
-SETTINGS = BuildSettings(files={"settings/env": b"export SECRET=1\n"})
+SETTINGS = BuildSettings("export SECRET=1\n")
 
 
 def silent(_line: str) -> None:
@@ -145,9 +146,45 @@ def test_everything_in_an_images_directory_counts_for_that_image_alone(root: Pat
 
 def test_environments_of_one_image_stand_on_the_same_stages_and_images_on_the_same_system() -> None:
     one, other = (plan(ROOT, Recipe(image="cuda13", lock=lock), BASE) for lock in ("", LOCK))
-    assert [each.reference for each in one.chain()][1:] == [each.reference for each in other.chain()][1:]
+    assert [each.reference for each in one.chain()][1:] == [each.reference for each in other.chain()][1:]  # no torch
     cpu = {each.reference for each in plan(ROOT, RECIPE, BASE).chain() if each.part == "system"}
     assert cpu == {each.reference for each in one.chain() if each.part == "system"}
+
+
+TORCH = """\
+nvidia-cublas-cu12==12 --hash=sha256:05
+pytorch-x==1 --hash=sha256:06
+torch==2.2.2 \\
+    --hash=sha256:01 \\
+    --hash=sha256:02
+torchvision==0.17 --hash=sha256:03
+triton==2.2.0 --hash=sha256:04  # via torch
+"""
+
+
+def torch_stage(lock: str, image: str = "cpu", base: Base = BASE) -> Stage:
+    (stage,) = [each for each in plan(ROOT, Recipe(image=image, lock=lock), base).chain() if each.part == "torch"]
+    return stage
+
+
+def test_torch_has_a_stage_of_its_own_with_triton_and_nvidias_libraries() -> None:
+    assert torch_stage(TORCH).files["lock.txt"].decode().splitlines() == [
+        "nvidia-cublas-cu12==12 --hash=sha256:05",
+        "torch==2.2.2 --hash=sha256:01 --hash=sha256:02",
+        "triton==2.2.0 --hash=sha256:04",
+    ]
+    assert torch_stage(LOCK).files["lock.txt"] == b""
+    assert torch_stage("torch[opt-einsum]==2 --hash=sha256:01\n").files["lock.txt"].startswith(b"torch[opt-einsum]==2 ")
+
+
+def test_only_torch_itself_and_what_it_stands_on_decide_which_stage_it_is() -> None:
+    stage = torch_stage(TORCH).reference
+    assert torch_stage(TORCH + LOCK).reference == stage
+    assert torch_stage(TORCH.replace("torchvision==0.17", "torchvision==0.18")).reference == stage
+    assert torch_stage(TORCH.replace("torch==2.2.2", "torch==2.2.3")).reference != stage
+    assert torch_stage(TORCH.replace("sha256:02", "sha256:20")).reference != stage
+    assert torch_stage(TORCH, "cuda13").reference != stage
+    assert torch_stage(TORCH, base=OTHER).reference != stage
 
 
 def test_an_image_that_is_not_there_is_refused_with_those_that_are() -> None:
@@ -172,12 +209,19 @@ def dockerfiles() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", dockerfiles(), ids=lambda path: str(path.relative_to(ROOT / "images")))
-def test_the_last_stage_never_sees_the_settings_and_every_other_one_can_be_cleared_up(path: Path) -> None:
-    *earlier, last = re.split(r"(?m)^FROM ", path.read_text())[1:]
-    assert "settings" not in last
+def test_every_image_says_its_part_and_no_layer_gets_a_mount_point(path: Path) -> None:
+    *_, last = re.split(r"(?m)^FROM ", path.read_text())
     assert "LABEL casebook.part=" in last
-    for stage in earlier:
-        assert "casebook.build=${BUILD}" in stage or stage.strip().endswith("AS uv"), stage
+    for line in last.splitlines():
+        if "type=secret" in line:
+            assert "--mount=type=tmpfs,target=/run " in line  # or an empty /run/secrets would stay in the layer
+
+
+@pytest.mark.parametrize("path", dockerfiles(), ids=lambda path: str(path.relative_to(ROOT / "images")))
+def test_nothing_is_pulled_for_a_dockerfile(path: Path) -> None:
+    assert "syntax=" not in path.read_text()
+    below = re.findall(r"(?m)^FROM (\S+)", path.read_text())
+    assert all(re.fullmatch(r"\$\{\w+\}", name) for name in below)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "images").rglob("*.txt")), ids=lambda path: path.name)
@@ -244,6 +288,7 @@ class Builder:
         self.fake = fake
         self.tags: list[str] = []
         self.arguments: list[dict[str, str]] = []
+        self.settings: list[BuildSettings] = []
         self.contexts: list[list[str]] = []
         self.closed = 0
         self._output = output
@@ -254,7 +299,7 @@ class Builder:
         self.arguments.append(how["arguments"])
         with tarfile.open(fileobj=context) as archive:
             self.contexts.append(archive.getnames())
-        self.fake.images.append(image(None, id_=f"left-{len(self.tags)}", build=how["arguments"]["BUILD"]))
+        self.settings.append(how["settings"])
         try:
             yield from self._output
             if self._error:
@@ -275,74 +320,55 @@ def building(monkeypatch: pytest.MonkeyPatch, output: list[str], error: BaseExce
 
 
 def test_stages_are_built_in_order_and_only_those_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = building(monkeypatch, ["Step 1/1 : ARG BASE\n"])
+    builder = building(monkeypatch, ["#1 [internal] load build definition"])
     facts = ensure(builder.fake.client, ROOT, Recipe(image="cuda13", lock=LOCK), silent)
     parts = [tag.partition(":")[0] for tag in builder.tags]
-    assert parts == ["casebook/system", "casebook/installer", "casebook/cuda13-tools", "casebook/cuda13"]
+    assert parts == [f"casebook/{name}" for name in ("system", "installer", "cuda13-tools", "cuda13-torch", "cuda13")]
     assert builder.tags[-1] == facts.name
     assert facts.base == OTHER.identity
     ensure(builder.fake.client, ROOT, Recipe(image="cuda13", lock=""), silent)
-    assert [tag.partition(":")[0] for tag in builder.tags[4:]] == ["casebook/cuda13"]
-    assert builder.arguments[3]["IMAGE"] == builder.arguments[4]["IMAGE"] == builder.tags[2]
+    assert [tag.partition(":")[0] for tag in builder.tags[5:]] == ["casebook/cuda13"]
+    assert builder.arguments[4]["IMAGE"] == builder.arguments[5]["IMAGE"] == builder.tags[3]
 
 
-def test_the_stages_that_held_the_settings_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_go_in_as_secrets_and_in_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = building(monkeypatch, [])
     ensure(builder.fake.client, ROOT, RECIPE, silent)
-    assert all("settings/env" in names for names in builder.contexts)
-    assert builder.fake.removed == ["left-1", "left-2", "left-3", "left-4"]
+    assert builder.settings == [SETTINGS] * 5
+    assert builder.contexts[-1] == ["common/environment.Dockerfile", "lock.txt"]
+    assert all(name.isupper() and "SECRET" not in value for each in builder.arguments for name, value in each.items())
 
 
 def test_a_build_that_fails_says_its_last_lines_and_where_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"line {number}" for number in range(30)]
-    chatter = [
-        "Step 7/9 : RUN install",
-        " ---> Running in 0123456789ab",
-        "Removing intermediate container 0123456789ab",
-    ]
-    whole = "\n".join([*lines, *chatter])
-    output = ["\x1b[91mli", *whole.removeprefix("li").splitlines(keepends=True), "\n\n"]
-    builder = building(
-        monkeypatch, output, BuildError("could not build: The command '/bin/sh -c install' returned code 1")
-    )
+    chatter = ["#5 sha256:0123", *(f"#5 {number}.25 {line}" for number, line in enumerate(lines)), "#5 ERROR: failed"]
+    builder = building(monkeypatch, chatter, BuildError("could not build: a command ended with exit status 1"))
     with pytest.raises(BuildError) as caught:
         ensure(builder.fake.client, ROOT, RECIPE, silent)
     first, _, *last, where = str(caught.value).splitlines()
-    assert first == "could not build: a command returned code 1"
+    assert first == "could not build: a command ended with exit status 1"
     assert last == [f"  {line}" for line in lines[-20:]]
-    log = Path(where.removeprefix("full log: "))
-    assert log.read_text().startswith(f"{whole}\ncould not build: The command")
-    assert builder.fake.removed == ["left-1"]
+    assert Path(where.removeprefix("full log: ")).read_text() == "\n".join([*chatter, ""])
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), EngineError("the engine went away"), MachineError("full")])
-def test_however_a_build_ends_it_is_closed_and_cleared_up(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_a_build_ends_it_is_closed(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = building(monkeypatch, [], error)
     with pytest.raises(type(error)):
         ensure(builder.fake.client, ROOT, RECIPE, silent)
-    assert builder.fake.removed == ["left-1"]
     assert builder.closed == 1
 
 
-def test_ctrl_c_while_a_line_is_shown_ends_the_build_before_it_is_cleared_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = building(monkeypatch, ["Step 2/3 : RUN sleep\n", "more\n"])
-    closed_when_removing: list[int] = []
-    remove = images._remove_leftovers
-
-    def watched(client: DockerClient, mark: str) -> None:
-        closed_when_removing.append(builder.closed)
-        remove(client, mark)
+def test_ctrl_c_while_a_line_is_shown_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, ["#5 [2/3] RUN sleep", "more"])
 
     def interrupt(line: str) -> None:
         if line.startswith("step"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(images, "_remove_leftovers", watched)
     with pytest.raises(KeyboardInterrupt):
         ensure(builder.fake.client, ROOT, RECIPE, interrupt)
-    assert closed_when_removing == [1]
+    assert builder.closed == 1
 
 
 def test_a_second_build_on_this_machine_waits_and_then_finds_it_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,18 +390,17 @@ def test_a_second_build_on_this_machine_waits_and_then_finds_it_done(monkeypatch
     assert builder.tags == []
 
 
-def test_leftovers_that_the_engine_still_holds_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeDocker([image(None, id_="left", build="m")], in_use=["left"])
-    monkeypatch.setattr("gpu_casebook.images.build.time.sleep", lambda _s: setattr(fake, "_in_use", ()))
-    images._remove_leftovers(fake.client, "m")
-    assert fake.removed == ["left"]
+def archive(files: dict[str, bytes]) -> io.BytesIO:
+    file = io.BytesIO()
+    images._archive(files, file)
+    return file
 
 
 def test_the_context_is_the_same_for_the_same_files() -> None:
-    one, other = (images._archive(dict(order)).read() for order in itertools.permutations([("b", b"2"), ("a/x", b"1")]))
+    one, other = (archive(dict(order)).getvalue() for order in itertools.permutations([("b", b"2"), ("a/x", b"1")]))
     assert one == other
-    with tarfile.open(fileobj=images._archive({"a/x": b"1"})) as archive:
-        content = archive.extractfile("a/x")
+    with tarfile.open(fileobj=archive({"a/x": b"1"})) as read:
+        content = read.extractfile("a/x")
         assert content is not None
         assert content.read() == b"1"
 
@@ -384,15 +409,16 @@ def test_the_context_is_the_same_for_the_same_files() -> None:
     ("line", "shown"),
     [
         (
-            "Step 5/14 : RUN apt-get update   -qq && apt-get install x",
-            "step 5/14: RUN apt-get update -qq && apt-get install x",
+            "#5 [2/3] RUN --mount=type=bind,target=/mnt     --mount=type=tmpfs,target=/run     apt-get   update && x",
+            "step 2/3: RUN apt-get update && x",
         ),
-        ("Step 6/14 : COPY settings /settings", "step 6/14: COPY settings /settings"),
-        ("Step 1/14 : ARG BASE", None),
-        (" ---> 0123456789ab", None),
-        ("Downloading torch (506.0MiB)", "Downloading torch (506.0MiB)"),
-        (" Installed 29 packages in 327ms", "Installed 29 packages in 327ms"),
-        ("Selecting previously unselected package gcc.", None),
+        ("#6 [stage-1 3/3] COPY common /", "step 3/3: COPY common /"),
+        ("#7 [stage-1 1/2] FROM docker.io/casebook/system:1", None),
+        ("#1 [internal] load build definition from Dockerfile", None),
+        ("#5 DONE 0.3s", None),
+        ("#5 12.345 Downloading torch (506.0MiB)", "Downloading torch (506.0MiB)"),
+        ("#12 0.2 Installed 29 packages in 327ms", "Installed 29 packages in 327ms"),
+        ("#5 1.2 Selecting previously unselected package gcc.", None),
     ],
 )
 def test_of_a_builds_output_what_shows_progress_is_told(line: str, shown: str | None) -> None:
@@ -404,15 +430,15 @@ def test_of_a_builds_output_what_shows_progress_is_told(line: str, shown: str | 
 
 def test_a_disk_that_is_too_full_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = building(monkeypatch, [])
-    monkeypatch.setattr(images, "_free_bytes", lambda *_: 7 * 2**30)
-    with pytest.raises(MachineError, match=r"has 7\.52 GB free, and building on cpu takes up to 8\.15 GB") as caught:
+    monkeypatch.setattr(images, "_free_bytes", lambda *_: 5 * 2**30)
+    with pytest.raises(MachineError, match=r"has 5\.37 GB free, and building on cpu takes up to 6\.15 GB") as caught:
         ensure(builder.fake.client, ROOT, RECIPE, silent)
     assert "\n" not in str(caught.value)
     assert builder.tags == []
 
 
 def test_a_disk_with_room_enough_or_of_unknown_room_is_built_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free in (8 * 2**30, None):
+    for free in (6 * 2**30, None):
         builder = building(monkeypatch, [])
         monkeypatch.setattr(images, "_free_bytes", lambda *_, free=free: free)
         assert ensure(builder.fake.client, ROOT, RECIPE, silent).name == builder.tags[-1]
@@ -448,14 +474,16 @@ def test_usage_tells_of_each_image_its_cases_and_what_it_shares() -> None:
 
 def test_only_what_no_case_uses_is_removed() -> None:
     fake = engine_with(RECIPE, CUDA, OLD)
-    fake.images.append(image(None, part="system"))
     told: list[str] = []
     lines = remove_unused(fake.client, ROOT, {"one": [RECIPE]}, told.append)
     gone = [plan(ROOT, each, OTHER).reference for each in (OLD, CUDA)]
-    tools = next(stage.reference for stage in plan(ROOT, CUDA, OTHER).chain() if stage.part == "tools")
-    assert fake.removed == lines == [*sorted(gone), tools]
-    assert told == ["3.22 GB freed"]
-    assert fake.pruned == [{"dangling": True, "label": ["casebook.part"]}]
+    torch, tools = (
+        next(stage.reference for stage in plan(ROOT, CUDA, OTHER).chain() if stage.part == part)
+        for part in ("torch", "tools")
+    )
+    assert fake.removed == lines == [*sorted(gone), torch, tools]
+    assert told == ["4.29 GB freed"]
+    assert fake.pruned == [{"type": "regular"}]
 
 
 def test_images_on_a_base_that_is_used_no_more_go_with_it() -> None:

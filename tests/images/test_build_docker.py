@@ -10,12 +10,14 @@ import os
 import socket
 import tarfile
 import threading
+import uuid
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import psutil
 import pytest
 
 from gpu_casebook.daemon.client import DockerClient, connect
@@ -29,6 +31,7 @@ from gpu_casebook.images.stages import plan
 from gpu_casebook.images.usage import usage
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.trial import Recipe
+from tests.engines.subjects import eventually
 
 pytestmark = pytest.mark.docker
 
@@ -91,50 +94,67 @@ class Quiet(http.server.BaseHTTPRequestHandler):
 # A package index that wants a password
 
 
-def wheel() -> bytes:
-    """A pure Python wheel of one module, `probe_wheel`."""
+def wheel(name: str, text: str) -> bytes:
+    """A pure Python wheel of one module."""
     buffer = io.BytesIO()
-    info = "probe_wheel-1.0.dist-info"
-    metadata = "Metadata-Version: 2.1\nName: probe-wheel\nVersion: 1.0\n"
+    info = f"{name}-1.0.dist-info"
     files = {
-        "probe_wheel/__init__.py": "ANSWER = 42\n",
-        f"{info}/METADATA": metadata,
+        f"{name}/__init__.py": text,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), text)
+        for path, content in {**files, f"{info}/RECORD": record}.items():
+            archive.writestr(zipfile.ZipInfo(path, (2026, 1, 1, 0, 0, 0)), content)
     return buffer.getvalue()
 
 
-WHEEL = wheel()
-WHEEL_NAME = "probe_wheel-1.0-py3-none-any.whl"
-LOCK = f"# of a test\nprobe-wheel==1.0 --hash=sha256:{hashlib.sha256(WHEEL).hexdigest()}\n"
-PROBE = Recipe(image="cpu", lock=LOCK)
+class Index:
+    """Wheels that no build has seen before, whatever the engine remembers of earlier tests."""
+
+    def __init__(self) -> None:
+        self.wheels = {
+            name: wheel(name, f"ANSWER = 42  # {uuid.uuid4()}\n") for name in ("probe_wheel", "torch", "more")
+        }
+        self.users: set[str] = set()
+        self.downloads: list[str] = []
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def recipe(self, *names: str) -> Recipe:
+        hashes = {name: hashlib.sha256(self.wheels[name]).hexdigest() for name in names}
+        lock = [f"{name.replace('_', '-')}==1.0 --hash=sha256:{found}\n" for name, found in hashes.items()]
+        return Recipe(image="cpu", lock="".join(lock))
 
 
 @pytest.fixture
-def private_index(on_this_machine: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[set[str]]:
-    """Settings of this machine for builds, each with the marker in it. Yields the users that the index was asked by."""
-    users: set[str] = set()
+def private_index(on_this_machine: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Index]:
+    """Settings of this machine for builds, each with the marker in it, and the index that they name."""
+    index = Index()
 
-    class Index(Quiet):
+    class Handler(Quiet):
         def do_GET(self) -> None:
             scheme, _, token = self.headers.get("Authorization", "").partition(" ")
             if scheme != "Basic":
                 return self.answer(b"", status=401, WWW_Authenticate="Basic")
-            users.add(base64.b64decode(token).decode().partition(":")[0])
-            if self.path.endswith(".whl"):
-                return self.answer(WHEEL, "application/octet-stream")
-            return self.answer(f'<a href="/{WHEEL_NAME}">{WHEEL_NAME}</a>'.encode())
+            index.users.add(base64.b64decode(token).decode().partition(":")[0])
+            name = self.path.strip("/").split("/")[-1].partition("-1.0-")[0].replace("-", "_")
+            if not self.path.endswith(".whl"):
+                file = f"{name}-1.0-py3-none-any.whl"
+                return self.answer(f'<a href="/{file}">{file}</a>'.encode())
+            index.answers.wait(60)
+            if self.command == "GET":
+                index.downloads.append(name)
+            forever = "max-age=365000000, immutable, public"  # as on PyPI
+            return self.answer(index.wheels[name], "application/octet-stream", Cache_Control=forever)
 
         do_HEAD = do_GET  # noqa: N815 as the server spells it
 
     bundle = tmp_path / "ca.pem"
-    known = collect().files.get("settings/ca.pem", b"")
-    bundle.write_bytes(f"# {MARKER}\n".encode() + known)
-    for port in serve(Index):
+    known = collect().certificates
+    bundle.write_bytes(f"# {MARKER}\n".encode() + (known.read_bytes() if known else b""))
+    for port in serve(Handler):
         for name in [
             name for name in os.environ if name.startswith(("UV_", "PIP_")) or name.lower().endswith("_proxy")
         ]:
@@ -142,7 +162,7 @@ def private_index(on_this_machine: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://{MARKER}:{MARKER}@127.0.0.1:{port}/simple/")
         monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
         monkeypatch.setenv("NO_PROXY", f"127.0.0.1,{MARKER}.invalid")
-        yield users
+        yield index
 
 
 def remove(client: DockerClient, name: str) -> None:
@@ -150,10 +170,15 @@ def remove(client: DockerClient, name: str) -> None:
 
 
 @pytest.fixture
-def probe(client: DockerClient, private_index: set[str]) -> Iterator[ImageFacts]:
+def probe_recipe(private_index: Index) -> Recipe:
+    return private_index.recipe("probe_wheel")
+
+
+@pytest.fixture
+def probe(client: DockerClient, private_index: Index, probe_recipe: Recipe) -> Iterator[ImageFacts]:
     """An environment built with the marked settings; what it stands on is built with this machine's own before."""
-    built = ensure(client, ROOT, PROBE, print)
-    assert private_index == {MARKER}
+    built = ensure(client, ROOT, probe_recipe, print)
+    assert private_index.users == {MARKER}
     yield built
     remove(client, built.name)
 
@@ -194,10 +219,6 @@ def tags(client: DockerClient) -> set[str]:
     return {tag for image in client.api.images() for tag in image["RepoTags"] or ()}
 
 
-def leftovers(client: DockerClient) -> list[Any]:
-    return [*client.api.images(filters={"label": "casebook.build"})]
-
-
 # What is in an environment
 
 
@@ -231,19 +252,18 @@ def test_nothing_of_the_hosts_settings_is_in_the_image(client: DockerClient, pro
         assert content.find(MARKER.encode()) == -1
     assert MARKER not in json.dumps(client.images.get(probe.name).history())
     assert MARKER not in json.dumps(client.images.get(probe.name).attrs)
-    assert leftovers(client) == []
 
 
 def test_nothing_of_the_hosts_settings_stays_in_the_stage_that_installs_debians_packages(
-    client: DockerClient, private_index: set[str]
+    client: DockerClient, private_index: Index
 ) -> None:
     """It has one stage, and gets proxies as build arguments."""
     system = next(stage for stage in plan(ROOT, EMPTY, base_of(client)).chain() if stage.part == "system")
     dockerfile = (
-        b'ARG BASE\nFROM ${BASE}\nLABEL casebook.part=system\nRUN echo $no_proxy > /dev/null; test -n "$no_proxy"\n'
+        f'ARG BASE\nFROM ${{BASE}}\nLABEL casebook.part=system\nRUN : {uuid.uuid4()} $no_proxy; test -n "$no_proxy"\n'
     )
-    probe = replace(system, files={system.dockerfile: dockerfile})
-    images._build(client, probe, collect(), base_of(client), print)
+    probe = replace(system, files={system.dockerfile: dockerfile.encode()})
+    images.make(client, probe, base_of(client), print)
     try:
         assert MARKER not in json.dumps(client.images.get(probe.reference).history())
         assert MARKER not in json.dumps(client.images.get(probe.reference).attrs)
@@ -261,67 +281,117 @@ def base_of(client: DockerClient) -> Base:
 
 
 def test_where_nothing_changed_the_engine_builds_nothing(
-    client: DockerClient, probe: ImageFacts, monkeypatch: pytest.MonkeyPatch
+    client: DockerClient, probe: ImageFacts, probe_recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: Any, **_more: Any) -> None:
         raise AssertionError("a build was asked for")
 
     monkeypatch.setattr(images, "build", refuse)
-    of_another_case = Recipe(image="cpu", lock=f"# of another case\n{LOCK}")
+    of_another_case = Recipe(image="cpu", lock=f"# of another case\n{probe_recipe.lock}")
     assert ensure(client, ROOT, of_another_case, silent) == probe
 
 
 def test_environments_share_the_layers_of_what_they_stand_on(
-    client: DockerClient, probe: ImageFacts, common_stages: ImageFacts
+    client: DockerClient, probe: ImageFacts, probe_recipe: Recipe, common_stages: ImageFacts
 ) -> None:
     def layers(name: str) -> list[str]:
         found: list[str] = client.images.get(name).attrs["RootFS"]["Layers"]
         return found
 
     assert layers(probe.name)[:-1] == layers(common_stages.name)[:-1]
-    uses = {use.name: use for use in usage(client, ROOT, {"mine": [PROBE]})}
+    uses = {use.name: use for use in usage(client, ROOT, {"mine": [probe_recipe]})}
     assert uses[probe.name].cases == ("mine",)
     assert uses[common_stages.name].cases == ()
     own = uses[probe.name].size_bytes - uses[probe.name].shared_bytes
     assert 0 < own < 10 * 2**20 < uses[probe.name].shared_bytes
 
 
+@pytest.fixture
+def make(client: DockerClient, private_index: Index) -> Iterator[Callable[..., ImageFacts]]:
+    """Build an environment with these packages; its stages are removed at the end."""
+    common = {stage.reference for stage in plan(ROOT, EMPTY, base_of(client)).chain()}
+    own: set[str] = set()
+
+    def make(*names: str) -> ImageFacts:
+        recipe = private_index.recipe(*names)
+        own.update(stage.reference for stage in plan(ROOT, recipe, base_of(client)).chain())
+        return ensure(client, ROOT, recipe, print)
+
+    yield make
+    for name in own - common:
+        remove(client, name)
+
+
+def test_no_build_downloads_again_what_another_one_did(
+    client: DockerClient, private_index: Index, make: Callable[..., ImageFacts]
+) -> None:
+    make("probe_wheel", "torch")
+    assert set(private_index.downloads) == {"probe_wheel", "torch"}
+    private_index.downloads.clear()
+    second = make("more", "probe_wheel", "torch")
+    assert set(private_index.downloads) == {"more"}
+    code = "import json, more, probe_wheel, torch; print(json.dumps([more.ANSWER, probe_wheel.ANSWER, torch.ANSWER]))"
+    assert python(client, second.name, code) == [42, 42, 42]
+
+
+def test_locks_with_the_same_torch_share_its_layer_and_the_rest_does_not_touch_it(
+    client: DockerClient, make: Callable[..., ImageFacts]
+) -> None:
+    one, other = (layers_of(client, make(name, "torch").name) for name in ("probe_wheel", "more"))
+    assert one[:-1] == other[:-1]
+    files = [name for name, kind in one[-1] if kind == tarfile.REGTYPE]
+    assert any(name.startswith(f"{PACKAGES}/probe_wheel/") for name in files)
+    assert not [name for name in files if "torch" in name]
+    assert f"{PACKAGES}/torch/__init__.py" in [name for name, _ in one[-2]]
+
+
+PACKAGES = "opt/env/lib/python3.11/site-packages"
+
+
+def layers_of(client: DockerClient, image: str) -> list[list[tuple[str, bytes]]]:
+    """Name and type of everything in each layer, the base's first."""
+    exported = io.BytesIO(b"".join(client.images.get(image).save()))
+    found = []
+    with tarfile.open(fileobj=exported) as archive:
+        (manifest,) = json.load(archive.extractfile("manifest.json") or io.BytesIO())
+        for path in manifest["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(path)) as layer:
+                found.append([(entry.name, entry.type) for entry in layer])
+    return found
+
+
 # Builds that don't come to their end
 
 
 def test_a_file_with_another_hash_is_a_build_error_and_leaves_nothing(
-    client: DockerClient, private_index: set[str]
+    client: DockerClient, private_index: Index
 ) -> None:
-    wrong = Recipe(image="cpu", lock=LOCK.replace("sha256:", "sha256:0")[:-2] + "\n")
+    wrong = Recipe(image="cpu", lock=private_index.recipe("more").lock.replace("sha256:", "sha256:0")[:-2] + "\n")
     with pytest.raises(BuildError, match=r"(?s)Hash mismatch.*full log: ") as caught:
         ensure(client, ROOT, wrong, silent)
     log = Path(str(caught.value).rpartition("full log: ")[2])
     assert "Hash mismatch" in log.read_text()
     assert MARKER not in log.read_text()
     assert plan(ROOT, wrong, base_of(client)).reference not in tags(client)
-    assert leftovers(client) == []
 
 
-def test_after_ctrl_c_there_is_no_image_no_container_and_no_stage_left(
-    client: DockerClient, private_index: set[str]
-) -> None:
+def test_after_ctrl_c_there_is_no_image_and_no_process_left(client: DockerClient, private_index: Index) -> None:
     def interrupt(line: str) -> None:
         if "RUN" in line:
             raise KeyboardInterrupt
 
-    before = {container.id for container in client.containers.list(all=True)}
+    recipe = private_index.recipe("probe_wheel")
+    private_index.answers.clear()
     with pytest.raises(KeyboardInterrupt):
-        ensure(client, ROOT, PROBE, interrupt)
-    assert plan(ROOT, PROBE, base_of(client)).reference not in tags(client)
-    assert leftovers(client) == []
-    builds = [
-        each for each in client.containers.list(all=True) if each.id not in before and "/settings/env" in command(each)
-    ]
-    assert builds == []
+        ensure(client, ROOT, recipe, interrupt)
+    private_index.answers.set()
+    assert plan(ROOT, recipe, base_of(client)).reference not in tags(client)
+    eventually(lambda: not [each for each in psutil.process_iter(["cmdline"]) if is_build(each.info["cmdline"] or [])])
 
 
-def command(container: Any) -> str:
-    return json.dumps(container.attrs["Config"]["Cmd"])
+def is_build(command: list[str]) -> bool:
+    words = " ".join(command)
+    return "/run/secrets/settings" in words or "--tag=casebook/" in words
 
 
 # CUDA
@@ -434,20 +504,32 @@ def sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
+class Registry(Quiet):
+    files: ClassVar[dict[str, tuple[str, bytes]]]
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        if self.path not in self.files:
+            return self.answer(b"{}", "application/json", 404)
+        kind, body = self.files[self.path]
+        return self.answer(body, kind, Docker_Content_Digest=sha256(body))
+
+    do_HEAD = do_GET  # noqa: N815 as the server spells it
+
+
+def build_on(client: DockerClient, base: Base) -> None:
+    system = next(stage for stage in plan(ROOT, EMPTY, base).chain() if stage.part == "system")
+    dockerfile = b"ARG BASE\nFROM ${BASE}\nLABEL casebook.part=system\n"
+    stage = replace(system, files={system.dockerfile: dockerfile})
+    images.make(client, stage, base, print)
+    remove(client, stage.reference)
+
+
 @pytest.fixture
 def registry(on_this_machine: None) -> Iterator[BasePin]:
     """A registry on this machine, which engines take without TLS, and a pin of what it has."""
-    files, digest = registry_files("debian")
-
-    class Registry(Quiet):
-        def do_GET(self) -> None:
-            if self.path not in files:
-                return self.answer(b"{}", "application/json", 404)
-            kind, body = files[self.path]
-            return self.answer(body, kind, Docker_Content_Digest=sha256(body))
-
-        do_HEAD = do_GET  # noqa: N815 as the server spells it
-
+    Registry.files, digest = registry_files("debian")
     for port in serve(Registry):
         yield BasePin(image=f"127.0.0.1:{port}/debian:slim", digest=digest, suite="bookworm")
 
@@ -460,6 +542,9 @@ def test_the_pinned_base_is_pulled_by_its_digest(
     try:
         assert obtain(client, registry, print) == Base(registry.reference, registry.reference)
         assert bases.available(client, registry) == Base(registry.reference, registry.reference)
+        monkeypatch.setattr(Registry, "asked", [])
+        build_on(client, Base(registry.reference, registry.reference))
+        assert Registry.asked == []  # BuildKit takes what is on the engine
     finally:
         remove(client, registry.reference)
 

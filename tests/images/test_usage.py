@@ -46,8 +46,8 @@ def sized(stage: Stage, size: int) -> Image:
 
 
 def engine(*wanted: Recipe, base: Base = BASE) -> FakeDocker:
-    """Each environment takes 5000 bytes, its tools 100, the system 400, and the base 120."""
-    sizes = {"environment": 5620, "tools": 620, "system": 520, "installer": 530}
+    """Each environment takes 1000 bytes, torch 4000, its tools 100, the system 400, and the base 120."""
+    sizes = {"environment": 5620, "torch": 4620, "tools": 620, "system": 520, "installer": 530}
     stages = {stage.reference: stage for recipe in wanted for stage in plan(ROOT, recipe, base).chain()}
     own_base = image(BASE.reference, part="base", id_="sha256:123456789abc") | {"Size": 120}
     return FakeDocker([own_base, *(sized(stage, sizes[stage.part]) for stage in stages.values())])
@@ -56,7 +56,7 @@ def engine(*wanted: Recipe, base: Base = BASE) -> FakeDocker:
 def test_of_each_stage_what_it_adds_to_the_one_below() -> None:
     found, absent = layers(engine(TORCH).client, ROOT, {"one": [TORCH, NUMPY], "two": [TORCH]})
     (chain,) = found["one"]
-    assert [each.bytes for each in chain] == [5000, 100, 400, 120]
+    assert [each.bytes for each in chain] == [1000, 4000, 100, 400, 120]
     assert chain[0].name == plan(ROOT, TORCH, BASE).reference
     assert chain[-1].name == BASE.reference
     assert found["two"] == found["one"]
@@ -68,11 +68,17 @@ def test_images_of_two_kinds_share_what_is_below_their_tools() -> None:
     assert [(use.own_bytes, use.shared_bytes) for use in shares(found, absent)] == [(5100, 520), (5100, 520)]
 
 
+def test_locks_that_differ_in_numpy_alone_share_torch() -> None:
+    both = Recipe(image="cpu", lock=TORCH.lock + NUMPY.lock)
+    found, absent = layers(engine(TORCH, both).client, ROOT, {"one": [TORCH], "two": [both]})
+    assert [(use.own_bytes, use.shared_bytes) for use in shares(found, absent)] == [(1000, 4620), (1000, 4620)]
+
+
 def test_a_base_without_a_tag_counts_with_what_stands_on_it() -> None:
     pinned = read_pin(ROOT / "images").reference
     fake = engine(TORCH, base=Base(pinned, pinned))
     found, _ = layers(fake.client, ROOT, {"one": [TORCH]})
-    assert [each.bytes for each in found["one"][0]] == [5000, 100, 520]
+    assert [each.bytes for each in found["one"][0]] == [1000, 4000, 100, 520]
 
 
 def test_the_same_lock_twice_is_one_environment() -> None:

@@ -13,7 +13,7 @@ INDEX = "https://user:pass%20word@index.example/simple"
 def env_of(settings: BuildSettings, tmp_path: Path) -> dict[str, str]:
     """What a shell has in its environment after reading the settings, as the Dockerfiles do it."""
     path = tmp_path / "env"
-    path.write_bytes(settings.files["settings/env"])
+    path.write_text(settings.script)
     done = subprocess.run(["/usr/bin/env", "-i", "sh", "-c", f". {path} && env -0"], capture_output=True, check=True)
     pairs = (entry.partition("=") for entry in done.stdout.decode().split("\0"))
     return {name: value for name, _, value in pairs if name not in {"", "PWD", "_", "SHLVL", "OLDPWD"}}
@@ -55,18 +55,18 @@ def test_the_first_certificate_bundle_that_exists_is_handed_in(tmp_path: Path) -
     bundle = tmp_path / "mine.pem"
     bundle.write_bytes(b"certificates")
     settings = collect({"SSL_CERT_FILE": str(tmp_path / "gone.pem"), "PIP_CERT": str(bundle)}, {})
-    assert settings.files["settings/ca.pem"] == b"certificates"
+    assert settings.certificates == bundle
     env = env_of(settings, tmp_path)
-    assert env["SSL_CERT_FILE"] == env["PIP_CERT"] == "/settings/ca.pem"
+    assert env["SSL_CERT_FILE"] == env["PIP_CERT"] == "/run/secrets/ca.pem"
 
 
 def test_where_no_bundle_is_named_the_machines_own_is_handed_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     own = tmp_path / "system.pem"
-    own.write_bytes(b"with the organisation's own")
+    own.touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(own))  # what OpenSSL's default is read from
-    assert collect({}, {}).files["settings/ca.pem"] == own.read_bytes()
+    assert collect({}, {}).certificates == own
 
 
 def test_proxies_go_in_both_spellings_and_as_build_arguments(tmp_path: Path) -> None:

@@ -81,7 +81,6 @@ def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
 
 
 def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str], None]) -> None:
-    from gpu_casebook.images import wheels
     from gpu_casebook.images.usage import disk, shares
 
     width = max(map(len, found), default=0)
@@ -94,7 +93,6 @@ def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str],
         f"{whole.cases} cases on {whole.images} images: {size(whole.bytes)}, "
         f"against {size(whole.unshared_bytes)} if each case had its own"
     )
-    say(f"wheels kept for builds, in {wheels.place()}: {size(wheels.kept_bytes(wheels.place()))}")
 
 
 @app.command(name="list")

@@ -3,13 +3,12 @@
 Callers elsewhere take `DockerClient` and the helpers from here, and wrap what they call on a client in `speaking`.
 """
 
-import inspect
 import os
 import traceback
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import requests
 import urllib3
@@ -32,11 +31,12 @@ LABEL = "casebook"
 Piece = tuple[bytes | None, bytes | None]
 
 _GONE = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
-_FULL = "no space left on device"
+DISK_FULL = "no space left on device"
+"""What tells, in lower case, that the disk of the engine's machine is full."""
 
 
 def connect(timeout_s: int = 60) -> DockerClient:
-    """Connect to the engine that DOCKER_HOST or the Docker context names. Raises EngineError if none answers."""
+    """Connect to the engine that DOCKER_HOST names, or the one at its usual place. Raises EngineError without one."""
     host = os.environ.get("DOCKER_HOST", "")
     tunnel = Tunnel(host) if host.startswith(SCHEME) else None
     try:
@@ -56,10 +56,18 @@ class _BehindSsh(DockerClient):
     def __init__(self, tunnel: Tunnel, timeout_s: int) -> None:
         super().__init__(base_url=f"unix://{tunnel.socket}", timeout=timeout_s)
         self._tunnel = tunnel
+        self.address = f"unix://{tunnel.socket}"
 
     def close(self) -> None:
         super().close()
         self._tunnel.close()
+
+
+def address(client: DockerClient) -> str:
+    """Return the DOCKER_HOST by which another program on this machine reaches the client's engine."""
+    if isinstance(client, _BehindSsh):
+        return client.address
+    return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"  # as the SDK does, whatever the context is
 
 
 def is_here(client: DockerClient) -> bool:
@@ -107,7 +115,7 @@ def only_if_present() -> Iterator[None]:
 
 def disk_is_full(error: Exception) -> bool:
     """Return whether the error says that the disk of the engine's machine is full."""
-    return _FULL in _line(error).lower()
+    return DISK_FULL in _line(error).lower()
 
 
 def _failure(what: str, error: Exception) -> CasebookError:
@@ -186,7 +194,7 @@ def load(client: DockerClient, pieces: Iterable[bytes]) -> None:
         for chunk in answer:
             if "error" in chunk:
                 text = f"could not load the images: {' '.join(str(chunk['error']).split())}"
-                raise MachineError(text) if _FULL in text.lower() else EngineError(text)
+                raise MachineError(text) if DISK_FULL in text.lower() else EngineError(text)
 
 
 def registry_digest(client: DockerClient, name: str) -> str:
@@ -210,49 +218,3 @@ def pull(client: DockerClient, name: str, note: Note) -> ImageFacts:
     if found is None:
         raise BuildError(f"the image {name} was pulled and is not there")
     return found
-
-
-def build(
-    client: DockerClient,
-    context: IO[bytes],
-    *,
-    tag: str,
-    labels: Mapping[str, str],
-    arguments: Mapping[str, str] | None = None,
-    dockerfile: str = "Dockerfile",
-    network: str | None = None,
-    cache_from: Sequence[str] = (),
-) -> Generator[str, None, None]:
-    """Build the tar archive `context` (plain or compressed by gzip), and yield the builder's output as it comes.
-
-    Closing it ends the build, and the engine removes the container that was at work.
-
-    Raises BuildError with the builder's last word, EngineError, or MachineError where the disk is full.
-    """
-    with speaking(f"build {tag}"):
-        stream = client.api.build(
-            fileobj=context,
-            custom_context=True,
-            tag=tag,
-            dockerfile=dockerfile,
-            labels=dict(labels),
-            buildargs=dict(arguments or {}),
-            network_mode=network,
-            cache_from=list(cache_from) or None,
-            rm=True,
-            forcerm=True,
-            decode=True,
-        )
-        with inspect.getgeneratorlocals(stream)["response"]:
-            for chunk in stream:
-                yield from _output(tag, cast("dict[str, Any]", chunk))
-
-
-def _output(tag: str, chunk: Mapping[str, Any]) -> Iterator[str]:
-    if "error" in chunk:
-        text = f"could not build {tag}: {' '.join(str(chunk['error']).split())}"
-        raise MachineError(text) if _FULL in text.lower() else BuildError(text)
-    if "stream" in chunk:
-        yield chunk["stream"]
-    elif "status" in chunk:
-        yield " ".join(str(chunk[key]) for key in ("id", "status", "progress") if chunk.get(key)) + "\n"

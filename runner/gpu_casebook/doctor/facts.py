@@ -17,6 +17,7 @@ class DockerFacts:
     local: bool = True  # whether it runs on this machine
     gpu_mode: str | None = None  # how trials get access to a GPU; None if they can't
     root: str | None = None  # where it keeps images
+    builds: bool = True  # whether a docker command here can build images for it
 
     @property
     def there(self) -> bool:

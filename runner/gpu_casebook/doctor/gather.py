@@ -88,10 +88,19 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
                 local=engine.local,
                 gpu_mode=access.mode if access else None,
                 root=str(engine.storage) if engine.storage else None,
+                builds=_builds(),
             )
             return facts, _ready(engine, every)
     except CasebookError as error:
         return DockerFacts(error=str(error), host=host), set()
+
+
+def _builds() -> bool:
+    from gpu_casebook.daemon.buildkit import program  # noqa: PLC0415 the SDK takes a while to import
+
+    with suppress(CasebookError):
+        return bool(program())
+    return False
 
 
 def _in_environments(root: Path, every: Sequence[Recipe]) -> set[str]:

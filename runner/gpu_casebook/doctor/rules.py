@@ -142,6 +142,12 @@ def docker_missing(facts: Facts) -> Advice:
         yield "no Docker engine answers; trials run in virtual environments, with weaker isolation"
 
 
+@rule(Severity.WARNING, fix="sudo apt-get install docker-buildx-plugin")
+def docker_without_buildkit(facts: Facts) -> Advice:
+    if facts.docker.there and not facts.docker.builds:
+        yield "no docker command on the PATH can build with BuildKit: no image can be built for the Docker engine"
+
+
 @rule(Severity.WARNING, fix="sudo apt-get install --only-upgrade docker.io")
 def docker_old(facts: Facts) -> Advice:
     version = facts.docker.version
@@ -168,7 +174,7 @@ def gpu_aside(facts: Facts) -> Advice:
 
 @rule(Severity.WARNING)
 def disk_low(facts: Facts) -> Advice:
-    why = "one image with PyTorch and CUDA takes 15 GiB while it is built"
+    why = "one image with PyTorch and CUDA takes 10 GiB while it is built"
     for each in facts.directories:
         if GIB <= each.free_bytes < 10 * GIB:
             yield f"{each.name}: only {size(each.free_bytes)} free in {each.path}; {why}", each.clear

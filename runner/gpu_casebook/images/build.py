@@ -3,27 +3,26 @@
 import io
 import re
 import tarfile
-import time
-import uuid
+import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from platformdirs import user_cache_path, user_log_path
 
-from gpu_casebook.daemon.client import LABEL, DockerClient, build, find_image, speaking
+from gpu_casebook.daemon.buildkit import build
+from gpu_casebook.daemon.client import LABEL, DockerClient, find_image, speaking
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import sole
-from gpu_casebook.images import bases, wheels
+from gpu_casebook.images import bases
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import Stage, plan
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, wheel_bytes
-from gpu_casebook.packages.settings import BuildSettings, collect
-from gpu_casebook.text import one_line, plain
+from gpu_casebook.packages.settings import collect
+from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe
 from gpu_casebook.words import size
 
@@ -103,7 +102,7 @@ def _current(identity: str, pin: BasePin) -> bool:
 
 @contextmanager
 def one_at_a_time(note: Note) -> Iterator[None]:
-    """Hold the build lock of this machine: two would make common stages twice and remove each other's leftovers."""
+    """Hold the build lock of this machine: two builds would make the stages they have in common twice."""
     path = user_cache_path(LABEL) / "builds.lock"
     with sole(path, note, "waiting for another build on this machine to end"):
         yield
@@ -113,57 +112,44 @@ def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: BasePin, n
     base = bases.obtain(client, pin, note)
     stage = plan(root, recipe, base)
     _check_room(client, base, recipe, note)
-    with wheels.serving(collect(), wheels.place()) as settings:
-        make(client, stage, settings, base, note)
+    make(client, stage, base, note)
     found = find_image(client, stage.reference)
     if found is None:
         raise BuildError(f"{stage.reference} was built and is not there; is something removing images?")
     return found.model_copy(update={"base": base.identity})
 
 
-def make(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
+def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
     """Build the stage and those it stands on, except those that are there. The caller holds `one_at_a_time`."""
     if find_image(client, stage.reference):
         return
     for parent in stage.parents.values():
         if isinstance(parent, Stage):
-            make(client, parent, settings, base, note)
-    _build(client, stage, settings, base, note)
-
-
-def _build(client: DockerClient, stage: Stage, settings: BuildSettings, base: Base, note: Note) -> None:
-    mark = uuid.uuid4().hex
+            make(client, parent, base, note)
     note(f"building {stage.reference}")
-    try:
+    with tempfile.TemporaryFile() as context:  # without a name: a build that is killed leaves none
+        _archive(stage.files, context)
         output = build(
             client,
-            _archive({**stage.files, **settings.files}),
-            tag=stage.reference,
+            context,
             dockerfile=stage.dockerfile,
+            tag=stage.reference,
             labels={f"{LABEL}.key": stage.key, f"{LABEL}.image": stage.image, f"{LABEL}.base": base.identity},
-            arguments={
-                **{name: parent.reference for name, parent in stage.parents.items()},
-                **settings.proxies,
-                "BUILD": mark,
-            },
-            network="host",  # the one network that every engine has, and the one a proxy on this machine is reached by
+            arguments={name: parent.reference for name, parent in stage.parents.items()},
+            settings=collect(),
         )
         with closing(output):
             _follow(output, stage, note)
-    finally:
-        _remove_leftovers(client, mark)
 
 
-def _archive(files: Mapping[str, bytes]) -> io.BytesIO:
-    """Return the build context as a tar archive. The same files give the same bytes."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
+def _archive(files: Mapping[str, bytes], file: IO[bytes]) -> None:
+    """Write the build context as a tar archive."""
+    with tarfile.open(fileobj=file, mode="w") as archive:
         for path, data in sorted(files.items()):
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
-    buffer.seek(0)
-    return buffer
+    file.seek(0)
 
 
 def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
@@ -173,31 +159,23 @@ def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
     last: deque[str] = deque(maxlen=_LAST_LINES)
     with path.open("w", encoding="utf-8") as log:
         try:
-            for line in _lines(output):
+            for line in output:
                 log.write(line + "\n")
-                if not _CHATTER.match(line):
-                    last.append(line)
+                printed = _PRINTED.match(line)
+                if printed:
+                    last.append(printed[1])
                 shown = progress(line)
                 if shown:
                     note(shown)
         except BuildError as error:
-            log.write(f"{error}\n")
-            why = re.sub(r"The command '.*' returned", "a command returned", str(error))
-            text = [why, "its last lines:", *(f"  {line}" for line in last), f"full log: {path}"]
+            text = [str(error), "its last lines:", *(f"  {line}" for line in last), f"full log: {path}"]
             raise BuildError("\n".join(text)) from error
 
 
-def _lines(output: Iterator[str]) -> Iterator[str]:
-    """Yield whole lines without colours; the builder sends them in pieces."""
-    rest = ""
-    for chunk in chain(output, "\n"):
-        *whole, rest = (rest + chunk).split("\n")
-        yield from (line.rstrip() for line in map(plain, whole) if line.strip())
-
-
-_CHATTER = re.compile(r"Step \d+/| ---> |Removing intermediate container ")
-_STEP = re.compile(r"Step (\d+/\d+) : (RUN|COPY) (.*)")
-_UV_STEP = re.compile(r"\s*((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
+_PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")
+"""A line that a program printed, with the number of its step and a time in seconds."""
+_STEP = re.compile(r"#\d+ \[(?:.* )?(\d+/\d+)\] (RUN|COPY) (?:--mount=\S+\s+)*(.*)")
+_UV_STEP = re.compile(r"#\d+ \d+\.\d+ ((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
 
 
 def progress(line: str) -> str | None:
@@ -209,19 +187,6 @@ def progress(line: str) -> str | None:
     return uv_step[1] if uv_step else None
 
 
-def _remove_leftovers(client: DockerClient, mark: str) -> None:
-    """Remove the images of stages that held the settings. After Ctrl-C the engine needs a moment to release them."""
-    for pause in (0.2, 0.5, 1.0, 2.0, 0.0):
-        with speaking("list what a build left"):
-            left = client.api.images(filters={"label": f"{LABEL}.build={mark}"})
-        if not left:
-            return
-        for image in left:
-            with suppress(EngineError), speaking("remove what a build left"):
-                client.api.remove_image(image["Id"])
-        time.sleep(pause)
-
-
 def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) -> None:
     """Raise MachineError if a build would run out of disk."""
     needed = _ROOM_FOR_TOOLS + ROOM_PER_WHEEL_BYTE * (wheel_bytes(recipe.lock) or 0)
@@ -231,7 +196,7 @@ def _check_room(client: DockerClient, base: Base, recipe: Recipe, note: Note) ->
     elif free < needed:
         raise MachineError(
             f"the engine's disk has {size(free)} free, and building on {recipe.image} takes up to {size(needed)}; "
-            "free some (the session `images` can remove those that no case uses)"
+            "free some: casebook images --remove-unused (images that no case uses), docker builder prune (downloads)"
         )
 
 

@@ -10,13 +10,10 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, build
 from gpu_casebook.images.bases import Base
-from gpu_casebook.images.stages import Stage, plan
-from gpu_casebook.packages.settings import collect
+from gpu_casebook.images.stages import common, plan
 from gpu_casebook.trial import Note, Recipe
 
 __all__ = ["ensure"]
-
-_DOCKERFILE = "common/override.Dockerfile"
 
 
 def ensure(client: DockerClient, root: Path, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
@@ -29,14 +26,9 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, wheels: Sequence[Pa
     with build.one_at_a_time(note):
         base = _base(client, root, below)
         environment = plan(root, recipe, base)
-        stage = Stage(
-            part="override",
-            image=recipe.image,
-            dockerfile=_DOCKERFILE,
-            files={_DOCKERFILE: (root / "images" / _DOCKERFILE).read_bytes(), **files},
-            parents={"IMAGE": environment, "INSTALLER": environment.parents["INSTALLER"]},
-        )
-        build.make(client, stage, collect(), base, note)
+        parents = {"IMAGE": environment, "INSTALLER": environment.parents["INSTALLER"]}
+        stage = common(root, "override", parents, files, recipe.image)
+        build.make(client, stage, base, note)
     note(f"{', '.join(path.name for path in wheels)} over {below.name}")
     return stage.reference
 

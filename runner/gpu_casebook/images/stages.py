@@ -1,15 +1,16 @@
 """Dockerfile + base + lock -> stages with content keys. It reads images/ and does nothing else.
 
 An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
-disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), and
-`environment` (the locked packages). `installer` holds uv and takes part in builds only. The tag is a key over all that
-goes into a stage: where an image with that tag exists, there is nothing to do.
+disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), `torch`
+(those of the locked packages that take gigabytes and are the same in many locks), and `environment` (the rest of the
+lock). `installer` holds uv and takes part in builds only. The tag is a key over all that goes into a stage: where an
+image with that tag exists, there is nothing to do.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,14 +21,15 @@ from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.trial import PYTHON, Recipe
 
-_COMMON = "common"
+_BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==")
+"""A line of a normalised lock that belongs into the stage `torch`."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """One Dockerfile with its context."""
 
-    part: str  # system, installer, tools, environment or override
+    part: str  # system, installer, tools, torch, environment or override
     image: str  # the directory in images/; empty for common stages
     dockerfile: str  # its path in `files`
     files: Mapping[str, bytes]  # the build context
@@ -49,8 +51,8 @@ class Stage:
 
     @property
     def reference(self) -> str:
-        name = {"environment": self.image, "tools": f"{self.image}-tools"}.get(self.part, self.part)
-        return f"{LABEL}/{name}:{self.key}"
+        names = {"environment": self.image, "tools": f"{self.image}-tools", "torch": f"{self.image}-torch"}
+        return f"{LABEL}/{names.get(self.part, self.part)}:{self.key}"
 
     @property
     def below(self) -> "Stage | Base":
@@ -76,34 +78,34 @@ def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
         raise UsageError(f"no image {recipe.image!r}; images/ has {', '.join(known_images(root))}")
     if recipe.python != PYTHON:
         raise UsageError(f"image {recipe.image}: Python {recipe.python} is not in it, only Debian's {PYTHON}")
-    system = _common(root, "system", {"BASE": base}, ())
-    installer = _common(root, "installer", {"SYSTEM": system}, ("uv.txt",))
+    system = common(root, "system", {"BASE": base}, {})
+    installer = common(root, "installer", {"SYSTEM": system}, _files(root, "common/uv.txt"))
     tools = Stage(
         part="tools",
         image=recipe.image,
         dockerfile=f"{recipe.image}/Dockerfile",
-        files=_files(root, recipe.image),
+        files=_files(root, f"{recipe.image}/**/*"),
         parents={"SYSTEM": system, "INSTALLER": installer},
     )
-    environment = _common(root, "environment", {"IMAGE": tools, "INSTALLER": installer}, ())
-    return Stage(
-        part="environment",
-        image=recipe.image,
-        dockerfile=environment.dockerfile,
-        files={**environment.files, "lock.txt": normalised(recipe.lock).encode()},
-        parents=environment.parents,
+    lock = normalised(recipe.lock)
+    big = "".join(line for line in lock.splitlines(keepends=True) if _BIG.match(line))
+    torch = common(root, "torch", {"IMAGE": tools, "INSTALLER": installer}, {"lock.txt": big.encode()}, recipe.image)
+    return common(
+        root, "environment", {"IMAGE": torch, "INSTALLER": installer}, {"lock.txt": lock.encode()}, recipe.image
     )
 
 
-def _common(root: Path, part: str, parents: Mapping[str, Stage | Base], more: Sequence[str]) -> Stage:
-    paths = [f"{_COMMON}/{name}" for name in (f"{part}.Dockerfile", *more)]
-    files = {path: (root / "images" / path).read_bytes() for path in paths}
-    return Stage(part=part, image="", dockerfile=paths[0], files=files, parents=parents)
+def common(
+    root: Path, part: str, parents: Mapping[str, Stage | Base], files: Mapping[str, bytes], image: str = ""
+) -> Stage:
+    """Return the stage of a Dockerfile in images/common/, with `files` in its context."""
+    path = f"common/{part}.Dockerfile"
+    return Stage(part=part, image=image, dockerfile=path, files=_files(root, path) | dict(files), parents=parents)
 
 
-def _files(root: Path, image: str) -> dict[str, bytes]:
+def _files(root: Path, pattern: str) -> dict[str, bytes]:
     top = root / "images"
-    return {str(path.relative_to(top)): path.read_bytes() for path in (top / image).rglob("*") if path.is_file()}
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.glob(pattern) if path.is_file()}
 
 
 def normalised(lock: str) -> str:

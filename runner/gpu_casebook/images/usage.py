@@ -17,7 +17,7 @@ from gpu_casebook.words import size
 Recipes = Mapping[str, Iterable[Recipe]]
 """Case id -> the recipes of its environments."""
 
-_ORDER = ("override", "environment", "tools", "installer", "system", "base")
+_ORDER = ("override", "environment", "torch", "tools", "installer", "system", "base")
 """Kinds of images, each before those that it stands on."""
 
 
@@ -62,14 +62,11 @@ def layers(client: DockerClient, root: Path, recipes: Recipes) -> tuple[Found, M
     found: dict[str, list[list[Layer]]] = {}
     absent: dict[str, int] = {}
     for case, wanted in recipes.items():
-        stages = [existing(root, recipe, pin, there) for recipe in _distinct(wanted)]
+        distinct = {(each.image, each.python, normalised(each.lock)): each for each in wanted}
+        stages = [existing(root, recipe, pin, there) for recipe in distinct.values()]
         found[case] = [list(_layers(stage, sizes, tags)) for stage in stages if stage]
         absent[case] = stages.count(None)
     return found, absent
-
-
-def _distinct(recipes: Iterable[Recipe]) -> list[Recipe]:
-    return list({(each.image, each.python, normalised(each.lock)): each for each in recipes}.values())
 
 
 def _layers(stage: Stage, sizes: Mapping[str, int], tags: Mapping[str, str]) -> Iterator[Layer]:
@@ -124,8 +121,7 @@ class ImageUse:
 
 def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
     """Return every image of ours with the cases that use it: environments first, then what they stand on, by name."""
-    with speaking("ask the engine what its disk holds"):
-        images = client.df()["Images"] or []
+    images = _disk_use(client)["Images"] or ()
     cases = _cases_by_tag(client, root, recipes)
     uses = [
         ImageUse(
@@ -163,7 +159,7 @@ def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[st
 
 
 def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note) -> list[str]:
-    """Remove the images that no case uses, and what builds that were killed left; a line for each thing removed.
+    """Remove the images that no case uses, and what the builder keeps of steps; return the names of the images.
 
     An image that a container uses stays; `note` gets the reason, and how much disk was freed.
     """
@@ -171,10 +167,11 @@ def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note
         before = _layer_bytes(client)
         unused = [use.name for use in usage(client, root, recipes) if not use.cases]
         removed = [name for name in unused if _removed(client, name, note)]
-        with speaking("remove what killed builds left"):
-            pruned = client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
+        with speaking("remove what the builder keeps of steps"):
+            # Without this, BuildKit holds the layers of images that are gone. Downloaded packages are of another type.
+            client.api.prune_builds(filters={"type": "regular"})  # type: ignore[arg-type]
         note(f"{size(before - _layer_bytes(client))} freed")
-    return [*removed, *(["what killed builds left"] if pruned["ImagesDeleted"] else [])]
+    return removed
 
 
 def _removed(client: DockerClient, name: str, note: Note) -> bool:
@@ -189,5 +186,9 @@ def _removed(client: DockerClient, name: str, note: Note) -> bool:
 
 def _layer_bytes(client: DockerClient) -> int:
     """Return the bytes of all images, shared layers counted once."""
+    return int(_disk_use(client)["LayersSize"])
+
+
+def _disk_use(client: DockerClient) -> dict[str, Any]:
     with speaking("ask the engine what its disk holds"):
-        return int(client.df()["LayersSize"])
+        return client.df()

@@ -1,8 +1,8 @@
 """How uv and pip are configured on this machine, and the part of it that image builds get and images must not keep.
 
-A build gets everything as files of its context, in the directory `settings`, which the Dockerfiles in images/ copy
-into stages that are thrown away. Proxies are build arguments too, for steps that install Debian's packages: Docker
-keeps those that it predefines out of the image's configuration and history.
+A build gets everything as secrets, which only the steps that ask for them see, in /run/secrets, and which are in no
+layer. Proxies are build arguments too, for steps that install Debian's packages: Docker keeps those that it predefines
+out of the image's configuration and history.
 """
 
 import configparser
@@ -11,14 +11,13 @@ import re
 import shlex
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["DIRECTORY", "BuildSettings", "collect", "for_pip", "for_uv", "pip_options"]
+__all__ = ["BuildSettings", "collect", "for_pip", "for_uv", "pip_options"]
 
-DIRECTORY = "settings"
-_CA_FILE = "ca.pem"
+_CERTIFICATES_INSIDE = "/run/secrets/ca.pem"
 _REMOTE = re.compile(r"(?:[\w.-]+=)?(https?://.+)")
 _ANY_INDEX = ("UV_INDEX_STRATEGY", "unsafe-best-match")
 """Any index may serve a package, as with pip. The lock's hashes decide what is accepted."""
@@ -81,31 +80,13 @@ def for_pip(environ: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-_MIRROR = """\
-reach='import urllib.request as r; r.build_opener(r.ProxyHandler({})).open("@MIRROR@/", timeout=5)'
-if python3 -c "$reach" 2>/dev/null; then
-    export UV_DEFAULT_INDEX=@MIRROR@/simple/ PIP_INDEX_URL=@MIRROR@/simple/
-    export NO_PROXY="127.0.0.1${NO_PROXY:+,$NO_PROXY}" no_proxy="127.0.0.1${no_proxy:+,$no_proxy}"
-fi
-"""
-
-
 @dataclass(frozen=True)
 class BuildSettings:
     """What a build gets of this machine's settings."""
 
-    files: Mapping[str, bytes] = field(repr=False)  # by their path in the build context
+    script: str = field(repr=False)  # exports for the shell of steps that download packages; may hold credentials
+    certificates: Path | None = None  # the bundle that `script` names as /run/secrets/ca.pem
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)  # Docker's predefined build arguments
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # in the environment of the build's steps
-
-    @property
-    def certificates(self) -> bytes | None:
-        return self.files.get(f"{DIRECTORY}/{_CA_FILE}")
-
-    def with_mirror(self, url: str) -> "BuildSettings":
-        """Return the settings with a mirror of the index, for steps that reach it; others ask the index itself."""
-        env = f"{DIRECTORY}/env"
-        return replace(self, files={**self.files, env: self.files[env] + _MIRROR.replace("@MIRROR@", url).encode()})
 
 
 def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str] | None = None) -> BuildSettings:
@@ -115,17 +96,10 @@ def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str]
     certificates = _ca_bundle(variables, configured)
     proxies = _proxies(variables, configured)
     exports = {**_index(variables, configured), **proxies}
-    files = {}
     if certificates:
-        inside = f"/{DIRECTORY}/{_CA_FILE}"
-        exports |= dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"), inside)
-        files[f"{DIRECTORY}/{_CA_FILE}"] = certificates.read_bytes()
-    files[f"{DIRECTORY}/env"] = _shell(exports)
-    return BuildSettings(files=files, proxies=proxies, variables=exports)
-
-
-def _shell(exports: Mapping[str, str]) -> bytes:
-    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(exports.items())).encode()
+        exports |= dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"), _CERTIFICATES_INSIDE)
+    script = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(exports.items()))
+    return BuildSettings(script, certificates, proxies)
 
 
 def _ca_bundle(variables: Mapping[str, str], options: Mapping[str, str]) -> Path | None:

@@ -1,0 +1,104 @@
+"""Builds by BuildKit, through the docker command: the Docker SDK drives only the classic builder.
+
+The command talks to the same engine as the client, also behind ssh://, and to its own builder: no other one has the
+images that a Dockerfile of ours begins from.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from typing import IO
+
+from gpu_casebook.daemon.client import DISK_FULL, DockerClient, address, speaking
+from gpu_casebook.errors import BuildError, MachineError
+from gpu_casebook.packages.settings import BuildSettings
+from gpu_casebook.text import plain
+
+_PATIENCE_S = 10
+"""How long docker may take to end a build that is given up."""
+_FAILED_STEP = re.compile(r".*(?:executor failed running|process) .*exit code: (\d+)")
+
+
+def program() -> str:
+    """Return the first docker on the PATH that can build with BuildKit. Raises MachineError if there is none.
+
+    Before version 23 docker does it by itself; newer ones need the plugin buildx.
+    """
+    for directory in os.get_exec_path():
+        path = shutil.which("docker", path=directory)
+        if path and "--secret" in _build_help(path):
+            return path
+    raise MachineError(
+        "no docker command on the PATH can build with BuildKit, and images need it: install docker-buildx-plugin "
+        "(apt-get install docker-buildx where docker.io is Debian's or Ubuntu's)"
+    )
+
+
+def _build_help(path: str) -> str:
+    command = [path, "build", "--help"]
+    # Without the address docker would ask the engine first which options it has, behind ssh after seconds.
+    environ = {**os.environ, "DOCKER_BUILDKIT": "1", "DOCKER_HOST": "unix:///nowhere"}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False).stdout
+
+
+def build(
+    client: DockerClient,
+    context: IO[bytes],
+    *,
+    dockerfile: str,
+    tag: str,
+    labels: Mapping[str, str],
+    arguments: Mapping[str, str],
+    settings: BuildSettings,
+) -> Generator[str, None, None]:
+    """Build the tar archive `context`, a file, and yield the builder's output line by line. Closing it ends the build.
+
+    Raises BuildError with the builder's last line, EngineError, or MachineError if the disk is full or no docker can
+    build.
+    """
+    command = [program(), "build", "--progress=plain", "--network=host", f"--tag={tag}", f"--file={dockerfile}"]
+    # The host's network is the one that every engine has, and the one by which a proxy on this machine is reached.
+    command += [f"--label={name}={value}" for name, value in labels.items()]
+    command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    # Values that may hold a password are not arguments, which every user of this machine sees, but variables.
+    command += [f"--build-arg={name}" for name in settings.proxies]
+    command += ["--secret=id=settings,env=CASEBOOK_SETTINGS"]
+    if settings.certificates:
+        command += [f"--secret=id=ca.pem,src={settings.certificates}"]
+    # `default` is the builder inside the engine; an attestation would make an image a list of two.
+    buildx = {"BUILDX_BUILDER": "default", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+    engine = {"DOCKER_HOST": address(client), "DOCKER_BUILDKIT": "1", **buildx}
+    process = subprocess.Popen(
+        [*command, "-"],
+        env={**os.environ, **settings.proxies, **engine, "CASEBOOK_SETTINGS": settings.script},
+        stdin=context,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is ours to pass on
+    )
+    last, full = "docker said nothing", False
+    with process:
+        try:
+            for line in process.stdout or ():
+                if line.strip():
+                    last = plain(line.rstrip())
+                    full = full or DISK_FULL in last.lower()
+                    yield last
+        except BaseException:
+            process.terminate()  # docker tells the engine, which ends what runs
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_PATIENCE_S)  # without a reader of its last lines it would not end
+            process.kill()
+            raise
+    if process.returncode:
+        text = f"could not build {tag}: " + _FAILED_STEP.sub(r"a command ended with exit status \1", last)
+        if full:
+            raise MachineError(f"{text} (the disk of the Docker engine's machine is full)")
+        with speaking(f"build {tag}"):
+            client.ping()  # an engine that is gone is no failure of the build
+        raise BuildError(text)
