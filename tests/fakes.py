@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.evidence import GpuAccess
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 ATTESTED = '{"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}}'
 LOCK = "numpy==1.26.4 \\\n    --hash=sha256:2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010\n"

@@ -15,7 +15,7 @@ from gpu_casebook.kinds import Grade
 from gpu_casebook.kinds import Variant as Variant  # noqa: PLC0414 most modules take it from here
 from gpu_casebook.probe_registry import probe_of
 from gpu_casebook.reading.findings import Finding, Summary, Tool
-from gpu_casebook.trial import ProcessStack
+from gpu_casebook.trial import GpuAccess, ProcessStack
 
 
 class Outcome(StrEnum):
@@ -189,13 +189,6 @@ class Gpu(Document):
     compute_capability: str
     memory_bytes: int | None = None
     driver: str | None = None
-
-
-class GpuAccess(Document):
-    """How a trial gets at the GPU: docker by toolkit, CDI or passthrough; venv directly."""
-
-    mode: Literal["toolkit", "cdi", "passthrough", "direct"]
-    detail: str = ""
 
 
 class Attestation(Document):

@@ -22,6 +22,13 @@ class ProcessStack(Document):
     text: str
 
 
+class GpuAccess(Document):
+    """How a trial gets at the GPU: docker by toolkit, CDI or passthrough; venv directly."""
+
+    mode: Literal["toolkit", "cdi", "passthrough", "direct"]
+    detail: str = ""
+
+
 Note = Callable[[str], None]
 """Takes one short line about what is being done right now (a build step, a download)."""
 

@@ -15,13 +15,12 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
-from gpu_casebook.evidence import GpuAccess
 from gpu_casebook.records.bisection import Bisection, Call, bisections, record_path
 from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions
 from gpu_casebook.releases.versions import Releases, parse
 from gpu_casebook.report.bisection import page
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 from tests.conftest import Checkout
 from tests.fakes import LOCK, REPRO, FakeEngine
 from tests.run.test_pipeline import H200

@@ -13,9 +13,9 @@ from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Job, Settings
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
-from gpu_casebook.evidence import Evidence, GpuAccess, Variant, Verdict, load
+from gpu_casebook.evidence import Evidence, Variant, Verdict, load
 from gpu_casebook.kinds import Grade
-from gpu_casebook.trial import TrialResult
+from gpu_casebook.trial import GpuAccess, TrialResult
 from tests.conftest import Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 from tests.run.test_pipeline import H200

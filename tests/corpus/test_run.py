@@ -13,9 +13,8 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError, UsageError
-from gpu_casebook.evidence import GpuAccess
 from gpu_casebook.manifest.model import EnvironmentSpec
-from gpu_casebook.trial import Recipe
+from gpu_casebook.trial import GpuAccess, Recipe
 from tests.conftest import MANIFEST, Checkout
 from tests.corpus.test_journal import NOW, finished, job
 from tests.corpus.test_selection import add

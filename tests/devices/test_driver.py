@@ -9,7 +9,7 @@ import pytest
 from gpu_casebook.devices import driver
 from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, driver_libraries
 from gpu_casebook.engines.docker.options import gpu_part
-from gpu_casebook.evidence import GpuAccess
+from gpu_casebook.trial import GpuAccess
 
 OLD = {
     "ServerVersion": "20.10.24+dfsg1",

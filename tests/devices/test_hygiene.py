@@ -18,12 +18,12 @@ from gpu_casebook.devices import aside, hardware, kernel_log
 from gpu_casebook.devices.aside import lock_directory
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
-from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict, Xid
+from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict, Xid
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
-from gpu_casebook.trial import Recipe, TrialRequest
+from gpu_casebook.trial import GpuAccess, Recipe, TrialRequest
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 from tests.run.test_pipeline import H200

@@ -12,11 +12,11 @@ from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import GpuAccess, Variant, Verdict
+from gpu_casebook.evidence import Variant, Verdict
 from gpu_casebook.manifest.case import MANIFEST, known_images, load
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 from tests.mutants.corpus import ROOT
 from tests.mutants.matrix import Mutant
 

@@ -12,7 +12,6 @@ from gpu_casebook.evidence import (
     EnvironmentFacts,
     Evidence,
     Gpu,
-    GpuAccess,
     ImageFacts,
     Trial,
     UpstreamFacts,
@@ -22,7 +21,7 @@ from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import Expectation
-from gpu_casebook.trial import TrialResult
+from gpu_casebook.trial import GpuAccess, TrialResult
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
 REPRO = TrialResult(stdout="fwd_rel_err=1.0e-07\n", stderr=REPRO_STDERR, duration_s=6.84, exit_status=1)

@@ -4,12 +4,12 @@ import pytest
 
 from gpu_casebook.evidence import Outcome, Trial, Variant
 from gpu_casebook.judging.expectation import observe
+from gpu_casebook.run.probes import failing
 from gpu_casebook.run.probes.launch_blocking import (
     Effect,
     LaunchBlockingProbe,
     SourceLine,
     effect,
-    failing,
     record_of,
     surfaced,
 )

@@ -6,13 +6,14 @@ import pytest
 
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
+from gpu_casebook.engines.guard import INFRA_RETRIES
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UsageError
-from gpu_casebook.evidence import Evidence, GpuAccess, Outcome, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.options import Options
-from gpu_casebook.run.pipeline import INFRA_RETRIES, run_case
+from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
-from gpu_casebook.trial import TrialResult
+from gpu_casebook.trial import GpuAccess, TrialResult
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 

@@ -18,7 +18,7 @@ from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Evidence, GpuAccess, ProbeRecord, Trial, Variant, Verdict
+from gpu_casebook.evidence import Evidence, ProbeRecord, Trial, Variant, Verdict
 from gpu_casebook.kinds import Failure
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.reading.findings import Kind, Tool
@@ -30,7 +30,7 @@ from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Probe, Words
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
-from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Limits, Note, Recipe, TrialRequest, TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import ATTESTED, FakeEngine
 from tests.guest.test_locate import none_of_the_hosts_own

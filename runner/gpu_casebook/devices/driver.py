@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import GpuAccess
+from gpu_casebook.trial import GpuAccess
 
 CDI_KIND = "nvidia.com/gpu"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import GpuAccess, ImageFacts
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 # What every trial gets, whichever engine runs it.
 VARIABLES = {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pynvml
@@ -26,6 +26,19 @@ _LOST = {
     pynvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset",
 }
 _HOMES = ("/home/case", "/casebook-")  # one of them is in the HOME of each trial's process
+
+INFRA_RETRIES = 2
+"""How often one trial is tried again when the machine, not the case, was to blame."""
+
+Tried = TypeVar("Tried")
+
+
+def tries(once: Callable[[], Tried], is_spoiled: Callable[[Tried], bool]) -> list[Tried]:
+    """Run one trial, and again while the machine is to blame, a bounded number of times. Return every try."""
+    made = [once()]
+    while is_spoiled(made[-1]) and len(made) <= INFRA_RETRIES:
+        made.append(once())
+    return made
 
 
 def read(uuid: str) -> GpuState:

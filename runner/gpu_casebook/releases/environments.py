@@ -15,7 +15,7 @@ from platformdirs import user_cache_path
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.engines.guard import Guard, guarded
+from gpu_casebook.engines.guard import Guard, guarded, tries
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.files import sole
@@ -23,7 +23,6 @@ from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock, unreachable
 from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Reading, Sign, Signature
-from gpu_casebook.run.pipeline import tries
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe

@@ -12,7 +12,8 @@ from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names
 from gpu_casebook.report.words import cautions
-from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, failing, surfaced
+from gpu_casebook.run.probes import failing
+from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, surfaced
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.text import one_line
 

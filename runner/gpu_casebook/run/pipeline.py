@@ -1,15 +1,14 @@
 """The pipeline: case -> environment -> engine -> trials -> verdict -> evidence."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.guard import Guard, guarded
+from gpu_casebook.engines.guard import Guard, guarded, tries
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
 from gpu_casebook.guest import attest
@@ -22,19 +21,6 @@ from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import run_probes
 from gpu_casebook.run.record import AttestedEnvironment, attestation, drift, evidence
 from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
-
-INFRA_RETRIES = 2
-"""How often one trial is tried again when the machine, not the case, was to blame."""
-
-Tried = TypeVar("Tried")
-
-
-def tries(once: Callable[[], Tried], is_spoiled: Callable[[Tried], bool]) -> list[Tried]:
-    """Run one trial, and again while the machine is to blame, a bounded number of times. Return every try."""
-    made = [once()]
-    while is_spoiled(made[-1]) and len(made) <= INFRA_RETRIES:
-        made.append(once())
-    return made
 
 
 def run_case(case: Case, options: Options, engine: Engine, console: Console) -> Evidence | Skipped:

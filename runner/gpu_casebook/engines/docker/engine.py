@@ -24,9 +24,9 @@ from gpu_casebook.engines.output import Output
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.watching import Watched
 from gpu_casebook.errors import EngineError, MachineError, UsageError
-from gpu_casebook.evidence import GpuAccess, ImageFacts
+from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import build, override
-from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 # How long the engine may take to report the end of a container whose processes have ended.
 _GRACE_S = 30.0

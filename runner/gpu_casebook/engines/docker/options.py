@@ -7,8 +7,7 @@ from typing import Any
 from gpu_casebook.daemon.client import DeviceRequest, LogConfig, Mount, Ulimit
 from gpu_casebook.devices.driver import CDI_KIND, HostFacts
 from gpu_casebook.engines.base import VARIABLES, path_list
-from gpu_casebook.evidence import GpuAccess
-from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialRequest
+from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Limits, TrialRequest
 
 HOME = "/home/case"
 TOOLS = "/casebook"  # where a watched trial's container has what watches it

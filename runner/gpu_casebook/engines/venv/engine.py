@@ -22,10 +22,10 @@ from gpu_casebook.engines.venv import forking, packing, supervised
 from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import EngineError, MachineError, UsageError
-from gpu_casebook.evidence import GpuAccess, ImageFacts
+from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import sole
 from gpu_casebook.packages import uv
-from gpu_casebook.trial import CASE_DIRECTORY, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 _COMPLETE = "complete.json"
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"

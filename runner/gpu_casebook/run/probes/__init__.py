@@ -88,6 +88,13 @@ def ran_kernels(plan: "Plan", trials: Sequence[Trial]) -> bool:
     return on_device and ended and plan.case.manifest.failure not in _NO_KERNEL_ENDS
 
 
+def failing(trials: Sequence[Trial]) -> Trial | None:
+    """Return the first trial of repro that ended with a CUDA error, preferring one that failed as declared; or None."""
+    own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
+    ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
+    return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
+
+
 def words(record: ProbeRecord) -> Words:
     """Return what a record says, for a report; the plain data if this runner does not have its probe."""
     if not isinstance(record, UnknownRecord):

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from gpu_casebook.document import Document
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Observation, Outcome, ProbeRecord, Trial, Variant
+from gpu_casebook.evidence import Observation, ProbeRecord, Trial, Variant
 from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.kinds import Failure
 from gpu_casebook.reading import cuda_errors, tracebacks
-from gpu_casebook.run.probes import Words, ran_kernels
+from gpu_casebook.run.probes import Words, failing, ran_kernels
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialResult
 
@@ -61,13 +61,6 @@ class Effect(StrEnum):
     GONE = "gone"
     OTHER = "other"
     """It fails in another way."""
-
-
-def failing(trials: Sequence[Trial]) -> Trial | None:
-    """Return the first trial of repro that ended with a CUDA error, preferring one that failed as declared; or None."""
-    own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
-    ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
-    return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
 
 
 def surfaced(stderr: str, inside: str = CASE_DIRECTORY) -> SourceLine | None:

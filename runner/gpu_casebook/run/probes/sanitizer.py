@@ -15,8 +15,7 @@ from gpu_casebook.judging.sanitized import report
 from gpu_casebook.kinds import Failure
 from gpu_casebook.reading import sanitizer
 from gpu_casebook.reading.findings import Finding, Kind, Tool, sentence, telling
-from gpu_casebook.run.probes import Words, ran_kernels
-from gpu_casebook.run.probes.launch_blocking import failing
+from gpu_casebook.run.probes import Words, failing, ran_kernels
 from gpu_casebook.text import tail
 from gpu_casebook.trial import Limits, TrialResult
 
