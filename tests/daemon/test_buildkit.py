@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, cast
 
 import psutil
 import pytest
@@ -52,7 +53,39 @@ def test_where_none_can_one_line_says_what_to_install(dockers: Callable[..., lis
         buildkit.program()
 
 
-# On an engine. Its images come from `FROM scratch`, and what runs in them from the image with Python.
+BUILDX = """\
+case "$*" in *--help*) echo "  --secret stringArray"; exit;; esac
+echo "arguments: $*"
+echo "engine: $DOCKER_HOST $BUILDX_BUILDER, proxy: $HTTP_PROXY"
+echo '#0 building with "default" instance using docker driver'
+echo
+echo '#5 [2/2] RUN false && exit 7'
+echo '#5 ERROR: process "/bin/sh -c false && exit 7" did not complete successfully: exit code: 7'
+echo '------'
+echo 'ERROR: failed to solve: process "/bin/sh -c false && exit 7" did not complete successfully: exit code: 7'
+exit 1
+"""
+
+
+def test_a_newer_docker_gets_the_same_engine_and_fails_in_the_same_words(
+    dockers: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dockers(BUILDX)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/mine.sock")
+    client = cast("DockerClient", SimpleNamespace(ping=lambda: True))
+    settings = BuildSettings("export UV_DEFAULT_INDEX=http://me:pass@x", None, {"HTTP_PROXY": "http://me:pass@proxy"})
+    with context("FROM scratch\n") as file:
+        output = started(client, file, settings, BASE="debian")
+        arguments, engine = next(output), next(output)
+        with pytest.raises(BuildError) as caught:
+            list(output)
+    assert str(caught.value) == "could not build casebook-test/buildkit:1: a command ended with exit status 7"
+    assert engine == "engine: unix:///run/mine.sock default, proxy: http://me:pass@proxy"
+    assert "--build-arg=BASE=debian --build-arg=HTTP_PROXY " in arguments
+    assert "pass" not in arguments  # every user of this machine sees them
+
+
+# On an engine
 
 
 @contextmanager
