@@ -6,7 +6,10 @@ from typing import ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.files import write_whole
+from gpu_casebook.files import read_bytes, write_whole
+
+MAX_BYTES = 2**28
+"""Of one document: a run of thousands of jobs, or a trial's output many times over, is a tenth of it."""
 
 
 class Document(BaseModel):
@@ -26,7 +29,7 @@ class Document(BaseModel):
     def read(cls, path: Path) -> Self:
         """Read a document. Raises CasebookError with the file, what is wrong with it, and what to do."""
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_bytes(path, MAX_BYTES))
         except OSError as error:
             why = error.strerror
         except ValidationError as error:

@@ -1,9 +1,46 @@
-"""Files that are written whole or not at all, and locks between processes of this machine."""
+"""Files that are read to a bound, written whole or not at all, and locks between processes of this machine."""
 
+import errno
+import io
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from gpu_casebook.words import size
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return what is in a file of at most `most` bytes.
+
+    Raises OSError, also for what has no end or would wait for somebody, such as a FIFO or a device.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "is not a file", str(path))
+    with open(path, "rb", opener=_without_waiting) as file:
+        content = file.read(most + 1) or b""
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"is larger than {size(most)}", str(path))
+    return content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_text(path: Path, most: int, encoding: str = "utf-8") -> str:
+    """Return the text of a file, as `read_bytes` does. Raises OSError also where it is not UTF-8."""
+    try:
+        return io.TextIOWrapper(io.BytesIO(read_bytes(path, most)), encoding).read()
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "is not UTF-8; save it as UTF-8", str(path)) from None
+
+
+def unreadable(error: OSError) -> str:
+    """Return what is wrong with a file that can't be read, as words that go on after its name."""
+    why = "is missing" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+    return why if why.startswith("is ") else f"can't be read: {why}"
 
 
 def write_whole(path: Path, text: str, *, sync: bool = False) -> Path:

@@ -11,6 +11,7 @@ from gpu_casebook.author.check import MARK, blanks, check_all
 from gpu_casebook.author.draft import blank
 from gpu_casebook.errors import Severity, UsageError
 from gpu_casebook.kinds import Variant
+from gpu_casebook.manifest import case as manifest_case
 from gpu_casebook.manifest.case import load, write_schema
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages.lock import basis
@@ -126,12 +127,13 @@ class TestFiles:
         (good / "data").mkdir()
         (good / "data" / "x").symlink_to("/etc/hostname")
         (good / "data" / "y").symlink_to("../repro.py")
-        assert problems(checkout) == ["data/x:1: is a symlink that leads out of the case's directory"]
+        link = "is a symlink; put the file itself there"
+        assert problems(checkout) == [f"data/x:1: {link}", f"data/y:1: {link}"]
 
     def test_a_data_set_is_no_minimal_repro(
         self, checkout: Checkout, good: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(check, "MAX_CASE_BYTES", 10_000)
+        monkeypatch.setattr(manifest_case, "MAX_CASE_BYTES", 10_000)
         (good / "__pycache__").mkdir()
         (good / "__pycache__" / "x").write_bytes(b"x" * 10_000)
         lock = good / "locks" / "current.txt"

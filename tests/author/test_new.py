@@ -243,8 +243,8 @@ def test_what_is_there_is_left_alone(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--from", "gone.py"], "gone.py:1: can't be read: No such file or directory"),
-        (["--from", "cases"], "cases:1: can't be read: Is a directory"),
+        (["--from", "gone.py"], "gone.py:1: is missing"),
+        (["--from", "cases"], "cases:1: is not a file"),
         (["--issue", "https://example.org/x/1"], "not a report on GitHub"),
         (["--from", "bug.py", "--python", "gone"], "--python gone: there is no such file"),
         (["--from", "bug.py", "--timeout", "soon"], "--timeout soon"),

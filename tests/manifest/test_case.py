@@ -667,6 +667,108 @@ def test_whatever_stands_at_whatever_place_there_is_a_case_or_problems(
             assert error.problems  # noqa: PT017
 
 
+def wrong_files(checkout: Checkout) -> list[str]:
+    """What both `load` and, where nothing is wrong with the manifest and the locks, `payload` refuse."""
+    path = checkout.root / "cases/tiny/case.yaml"
+    with pytest.raises(ManifestError) as caught:
+        load(path, IMAGES, checkout.root)
+    with pytest.raises(ManifestError) as again:
+        Case(path.parent, None).payload()  # type: ignore[arg-type]
+    assert again.value.problems == caught.value.problems
+    return [str(each).removeprefix("cases/tiny/") for each in caught.value.problems]
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        "place", ["data", "locks/current.txt", "README.md", "inner/data", "fixed.py", "__pycache__"]
+    )
+    @pytest.mark.parametrize(
+        ("make", "expected"),
+        [
+            (lambda path: path.symlink_to("/etc/shadow"), "is a symlink; put the file itself there"),
+            (lambda path: path.symlink_to("/proc/kmsg"), "is a symlink; put the file itself there"),
+            (lambda path: path.symlink_to(".."), "is a symlink; put the file itself there"),
+            (lambda path: path.symlink_to(path.name), "is a symlink; put the file itself there"),
+            (os.mkfifo, "is not a file"),
+        ],
+    )
+    def test_what_is_no_file(
+        self, checkout: Checkout, place: str, make: Callable[[Path], object], expected: str
+    ) -> None:
+        path = checkout.write().parent / place
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        make(path)
+        assert wrong_files(checkout) == [f"{place}:1: {expected}"]
+
+    @pytest.mark.parametrize("name", [b"caf\xe9.txt", b"a\nb", b"\x1b]0;x\x07", "a\u202eb".encode()])
+    def test_names_that_are_no_text(self, checkout: Checkout, name: bytes) -> None:
+        (checkout.write().parent / os.fsdecode(name)).touch()
+        assert wrong_files(checkout) == [
+            f"{ascii(os.fsdecode(name))[1:-1]}:1: has a name that is no plain text; rename it"
+        ]
+
+    @pytest.mark.parametrize(
+        ("place", "bytes_", "expected"),
+        [
+            ("data", 2**20, "cases/tiny:1: holds"),
+            (
+                "locks/current.txt",
+                2**22 + 1,
+                "locks/current.txt:1: is 4194305 bytes long; 4194304 are the most for a lock",
+            ),
+            ("fixed.py", 65537, "fixed.py:1: is 65537 bytes long; 65536 are the most for a minimal script"),
+            ("README.md", 2**40, "cases/tiny:1: holds"),
+        ],
+    )
+    def test_files_that_are_too_large(self, checkout: Checkout, place: str, bytes_: int, expected: str) -> None:
+        path = checkout.write().parent / place
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.truncate(path, bytes_)
+        assert [each.split(" 10")[0] for each in wrong_files(checkout)] == [expected]
+
+    def test_a_script_in_another_encoding(self, checkout: Checkout) -> None:
+        (checkout.write().parent / "repro.py").write_bytes(b"# -*- coding: latin-1 -*-\nprint('\xe9')\n")
+        assert wrong_files(checkout) == ["repro.py:1: is not UTF-8; save it as UTF-8"]
+
+    @pytest.mark.skipif(os.getuid() == 0, reason="root reads everything")
+    @pytest.mark.parametrize("name", ["repro.py", "inner"])
+    def test_what_may_not_be_read(self, checkout: Checkout, name: str) -> None:
+        directory = checkout.write().parent
+        (directory / "inner").mkdir()
+        (directory / name).chmod(0)
+        assert [each.split(":1: ")[1] for each in wrong_files(checkout)] == ["can't be read: Permission denied"]
+
+    def test_deep_directories(self, checkout: Checkout) -> None:
+        here = os.getcwd()  # noqa: PTH109 such a depth has no path
+        os.chdir(checkout.write().parent)
+        try:
+            for _ in range(25):
+                os.mkdir("d" * 200)  # noqa: PTH102
+                os.chdir("d" * 200)
+        finally:
+            os.chdir(here)
+        assert [each.split(":1: ")[1] for each in wrong_files(checkout)] == ["can't be read: File name too long"]
+
+    @pytest.mark.parametrize(
+        ("make", "expected"),
+        [
+            (os.mkfifo, "is not a file"),
+            (Path.mkdir, "is not a file"),
+            (lambda path: path.write_bytes(b"\xff"), "is not UTF-8; save it as UTF-8"),
+        ],
+    )
+    def test_a_lock_that_is_none(self, checkout: Checkout, make: Callable[[Path], object], expected: str) -> None:
+        found = loaded(checkout)
+        (found.directory / "locks").mkdir()
+        make(found.directory / "locks" / "current.txt")
+        with pytest.raises(ManifestError) as caught:
+            found.lock("current", Variant.REPRO)
+        again = "write it again: nox -s lock -- tiny"
+        assert str(caught.value) == f"cases/tiny/locks/current.txt:1: {expected}; {again}"
+
+
 class TestScripts:
     def wrong(self, checkout: Checkout) -> list[str]:
         with pytest.raises(ManifestError) as caught:
@@ -685,32 +787,19 @@ class TestScripts:
         (directory / "repro.py").mkdir()
         assert self.wrong(checkout) == ["repro.py is not a file"]
 
-    @pytest.mark.parametrize(
-        ("target", "expected"),
-        [
-            ("../../outside.py", "fixed.py is a symlink that leads out of the case's directory"),
-            ("gone.py", "fixed.py is a symlink that leads nowhere"),
-            ("fixed.py", "fixed.py is a symlink that leads nowhere"),
-        ],
-    )
-    def test_symlink(self, checkout: Checkout, target: str, expected: str) -> None:
+    @pytest.mark.parametrize("target", ["../../outside.py", "gone.py", "repro.py", "fixed.py", "/etc/hostname"])
+    def test_symlink(self, checkout: Checkout, target: str) -> None:
         directory = checkout.write().parent
         (checkout.root / "outside.py").touch()
         (directory / "fixed.py").unlink()
         (directory / "fixed.py").symlink_to(target)
-        assert self.wrong(checkout) == [expected]
-
-    def test_symlink_that_stays_inside(self, checkout: Checkout) -> None:
-        path = checkout.write()
-        (path.parent / "fixed.py").rename(path.parent / "other.py")
-        (path.parent / "fixed.py").symlink_to("other.py")
-        assert load(path, IMAGES, checkout.root).id == "tiny"
+        assert wrong_files(checkout) == ["fixed.py:1: is a symlink; put the file itself there"]
 
     def test_the_manifest_itself(self, checkout: Checkout) -> None:
         path = checkout.write()
         path.rename(checkout.root / "elsewhere.yaml")
         path.symlink_to("../../elsewhere.yaml")
-        assert self.wrong(checkout) == ["is a symlink that leads out of the case's directory"]
+        assert wrong_files(checkout) == ["case.yaml:1: is a symlink; put the file itself there"]
 
     def test_a_manifest_that_would_block(self, checkout: Checkout) -> None:
         path = checkout.write()

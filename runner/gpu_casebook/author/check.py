@@ -14,16 +14,25 @@ from symtable import symtable
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from gpu_casebook.errors import ManifestError, Problem, Severity
+from gpu_casebook.files import read_text, unreadable
 from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.case import MANIFEST, SCHEMA, Case, discover, known_images, load, manifest_path, schema_text
+from gpu_casebook.manifest.case import (
+    MANIFEST,
+    MAX_LOCK_BYTES,
+    MAX_SCRIPT_BYTES,
+    SCHEMA,
+    Case,
+    discover,
+    known_images,
+    load,
+    manifest_path,
+    schema_text,
+)
 from gpu_casebook.manifest.model import Provenance, pin
 from gpu_casebook.packages.lock import Lock, basis, read_lock, same_version, script_header
 
 MARK = "TODO(case)"
 """Begins every blank of a new case."""
-MAX_SCRIPT_BYTES = 64 * 1024
-MAX_CASE_BYTES = 2**20
-"""Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
 MAX_FIX_LINES = 20
 """Lines that a fix may change before the diff no longer shows what it is."""
 
@@ -73,7 +82,8 @@ def _of_case(path: Path, images: Collection[str], root: Path) -> list[Problem]:
     found += _of_files(directory, shown)
     found += _of_blanks(directory, shown)
     found += _of_scripts(directory, shown, case)
-    return found + list(_of_locks(case, shown)) if case else found
+    found += _of_locks(case, shown) if case else []
+    return list(dict.fromkeys(found))  # a script that can't be read is found twice
 
 
 def blanks(text: str) -> Iterator[tuple[int, str]]:
@@ -100,25 +110,6 @@ def _of_files(directory: Path, shown: str) -> Iterator[Problem]:
     if not (_text(directory / MANIFEST) or SCHEMA_LINE).startswith(SCHEMA_LINE):
         what = f"editors complete a manifest that begins with: {SCHEMA_LINE}"
         yield Problem(f"{shown}/{MANIFEST}", 1, "", what, Severity.WARNING)
-    total = 0
-    for path, entry in _files(directory):
-        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(directory.resolve()):
-            # Loading the manifest reports the scripts.
-            if path not in _SCRIPTS:
-                yield Problem(f"{shown}/{path}", 1, "", "is a symlink that leads out of the case's directory")
-        elif not path.startswith("locks/"):
-            total += entry.stat(follow_symlinks=False).st_size
-    if total > MAX_CASE_BYTES:
-        yield Problem(shown, 1, "", f"holds {total} bytes; {MAX_CASE_BYTES} are the most for a case")
-
-
-def _files(directory: Path, inside: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                yield f"{inside}{entry.name}", entry
-            elif entry.name != "__pycache__":
-                yield from _files(Path(entry.path), f"{inside}{entry.name}/")
 
 
 # Scripts
@@ -128,7 +119,7 @@ def _of_scripts(directory: Path, shown: str, case: Case | None) -> Iterator[Prob
     texts: list[str] = []
     for variant in Variant:
         path, name = directory / f"{variant.value}.py", f"{shown}/{variant.value}.py"
-        if not path.is_file():
+        if path.is_symlink() or not path.is_file():
             continue  # loading the manifest reports it
         text = read_script(path, name)
         if isinstance(text, Problem):
@@ -144,18 +135,13 @@ def _of_scripts(directory: Path, shown: str, case: Case | None) -> Iterator[Prob
 def read_script(path: Path, name: str, encoding: str = "utf-8") -> str | Problem:
     """Return the script's text, or what is wrong with it."""
     try:
-        size = path.stat().st_size
-        if size > MAX_SCRIPT_BYTES:
-            return Problem(name, 1, "", f"is {size} bytes long; {MAX_SCRIPT_BYTES} are the most for a minimal script")
-        text = path.read_text(encoding=encoding)
+        text = read_text(path, MAX_SCRIPT_BYTES, encoding)
         # Finds what compile() finds, but for a few oddities, in three quarters of the time.
         symtable(text, name, "exec")
-    except UnicodeDecodeError:
-        return Problem(name, 1, "", "is not UTF-8; save it as UTF-8")
     except SyntaxError as error:
         return Problem(name, error.lineno or 1, "", f"is not Python: {error.msg}")
     except OSError as error:
-        return Problem(name, 1, "", f"can't be read: {error.strerror}")
+        return Problem(name, 1, "", unreadable(error))
     except (ValueError, RecursionError, MemoryError) as error:
         return Problem(name, 1, "", f"can't be read as Python: {error}")
     return text
@@ -305,6 +291,6 @@ def _line_of(text: str, package: str) -> int:
 def _text(path: Path) -> str | None:
     """Return the file's text, or None if there is no such file or it is no text."""
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        return read_text(path, MAX_LOCK_BYTES)
+    except OSError:
         return None

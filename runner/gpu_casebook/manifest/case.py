@@ -4,8 +4,6 @@ import difflib
 import hashlib
 import json
 import os
-import stat
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,6 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gpu_casebook.errors import ManifestError, Problem, UsageError
+from gpu_casebook.files import read_bytes, read_text, unreadable
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
 from gpu_casebook.manifest.model import (
@@ -28,9 +27,15 @@ from gpu_casebook.manifest.model import (
     json_schema,
 )
 from gpu_casebook.manifest.rules import breaches
+from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"
 SCHEMA = "cases/case.schema.json"
+_SCRIPTS = [f"{variant.value}.py" for variant in Variant]
+MAX_SCRIPT_BYTES = 64 * 1024
+MAX_CASE_BYTES = 2**20
+"""Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
+MAX_LOCK_BYTES = 2**22
 MAX_WORDING = 400
 """Characters of one problem's text, which may quote a value of any length."""
 
@@ -77,13 +82,29 @@ class Case:
         own = any(self.variant(each).requirements for each in Variant)
         return self.directory / "locks" / (f"{environment}.{variant.value}.txt" if own else f"{environment}.txt")
 
+    def lock(self, environment: str, variant: Variant) -> str:
+        """Return the text of the lock. Raises ManifestError where there is none, or it can't be read."""
+        path = self.lock_path(environment, variant)
+        try:
+            return read_text(path, MAX_LOCK_BYTES)
+        except FileNotFoundError:
+            what = f"there is no lock for environment {environment}; write it: nox -s lock -- {self.id}"
+        except OSError as error:
+            what = f"{unreadable(error)}; write it again: nox -s lock -- {self.id}"
+        raise ManifestError([Problem(str(path.relative_to(self.directory.parents[1])), 1, "", what)])
+
     def payload(self) -> dict[str, bytes]:
-        """Return the files that a trial gets: everything but the manifest, the locks and the README."""
-        files = [path.relative_to(self.directory) for path in sorted(self.directory.rglob("*")) if path.is_file()]
+        """Return the files that a trial gets: everything but the manifest, the locks and the README.
+
+        Raises ManifestError for what has no place in a case, as `load` does.
+        """
+        names, problems = _files(self.directory, str(self.directory.relative_to(self.directory.parents[1])))
+        if problems:
+            raise ManifestError(problems)
         return {
-            path.as_posix(): (self.directory / path).read_bytes()
-            for path in files
-            if path.name not in {MANIFEST, "README.md"} and not {"locks", "__pycache__"} & set(path.parts)
+            name: read_bytes(self.directory / name, MAX_CASE_BYTES)
+            for name in sorted(names, key=Path)
+            if Path(name).name not in {MANIFEST, "README.md"} and "locks" not in Path(name).parts
         }
 
     def digest(self) -> str:
@@ -143,14 +164,44 @@ def load(path: Path, images: Collection[str], root: Path | None = None) -> Case:
     # Not resolve(): the name that counts is the one in cases/, wherever a symlink leads.
     directory = Path(os.path.abspath(path)).parent  # noqa: PTH100
     shown = os.path.relpath(path, root or Path.cwd()) if path.is_absolute() or root else str(path)
-    document = _read(path)
-    manifest, flaws = _validate(document, images, directory.name)
-    paths = (directory / f"{variant.value}.py" for variant in Variant)
-    flaws += [Flaw(1, (), f"{path.name} {wrong}") for path in paths if (wrong := _wrong_file(path, directory))]
-    if manifest is None or flaws:
-        flaws.sort(key=lambda flaw: flaw.line)
-        raise ManifestError([Problem(shown, flaw.line, dotted(flaw.location), flaw.what) for flaw in flaws])
+    names, problems = _files(directory, os.path.dirname(shown))  # noqa: PTH120 as it is written
+    known = any(each.path == shown for each in problems)
+    manifest, flaws = (None, []) if known else _validate(_read(path), images, directory.name)
+    left = [name for name in _SCRIPTS if name not in names]
+    flaws += [Flaw(1, (), f"{name} is {'not a file' if (directory / name).exists() else 'missing'}") for name in left]
+    flaws.sort(key=lambda flaw: flaw.line)
+    found = [Problem(shown, flaw.line, dotted(flaw.location), one_line(flaw.what, MAX_WORDING)) for flaw in flaws]
+    if manifest is None or flaws or problems:
+        raise ManifestError([*found, *problems])
     return Case(directory, manifest)
+
+
+def _files(directory: Path, shown: str) -> tuple[list[str], list[Problem]]:
+    """Return the files of a case by their names, and what has no place there.
+
+    Nothing is followed or opened but the scripts: a link may lead to what is nobody's business, a FIFO has no end.
+    """
+    names, problems, total, places = list[str](), list[Problem](), 0, [""]
+    for inside in places:  # grows on the way
+        try:
+            with os.scandir(directory / inside) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            problems.append(Problem(os.path.join(shown, inside), 1, "", unreadable(error)))  # noqa: PTH118 as it is written
+            continue
+        for entry in found:
+            name = f"{inside}{entry.name}"
+            if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
+                places.append(f"{name}/")
+            elif not entry.is_dir(follow_symlinks=False):
+                names.append(name)
+                bytes_ = entry.stat(follow_symlinks=False).st_size
+                total += 0 if inside == "locks/" else bytes_
+                if wrong := _wrong_file(entry, bytes_, name):
+                    problems.append(Problem(os.path.join(shown, ascii(name)[1:-1]), 1, "", wrong))  # noqa: PTH118
+    if total > MAX_CASE_BYTES:
+        problems.append(Problem(shown, 1, "", f"holds {total} bytes; {MAX_CASE_BYTES} are the most for a case"))
+    return names, problems
 
 
 def dotted(location: Location) -> str:
@@ -169,13 +220,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _read(path: Path) -> ManifestText:
-    if wrong := _wrong_file(path, path.parent):
-        return ManifestText(flaws=[Flaw(1, (), wrong)])
     try:
         with path.open("rb") as file:
             return read(file)
     except OSError as error:
-        return ManifestText(flaws=[Flaw(1, (), f"can't be read: {error.strerror}")])
+        return ManifestText(flaws=[Flaw(1, (), unreadable(error))])
 
 
 def _validate(document: ManifestText, images: Collection[str], directory: str) -> tuple[Manifest | None, list[Flaw]]:
@@ -198,26 +247,29 @@ def _once(known: list[Flaw], found: Iterator[Flaw]) -> list[Flaw]:
     return [flaw for flaw in found if flaw.location not in taken]
 
 
-def _wrong_file(path: Path, directory: Path) -> str | None:
+def _wrong_file(entry: os.DirEntry[str], bytes_: int, name: str) -> str | None:
+    """Return why a file has no place in a case; None if it has."""
+    if entry.is_symlink():
+        return "is a symlink; put the file itself there"
+    if not entry.is_file(follow_symlinks=False):
+        return "is not a file"
+    if not name.isprintable():
+        return "has a name that is no plain text; rename it"
+    most, what = (MAX_LOCK_BYTES, "lock") if name.startswith("locks/") else (MAX_SCRIPT_BYTES, "minimal script")
+    if bytes_ > most and (name in _SCRIPTS or what == "lock"):
+        return f"is {bytes_} bytes long; {most} are the most for a {what}"
     try:
-        mode = path.lstat().st_mode
-    except OSError:
-        return "is missing"
-    if stat.S_ISLNK(mode):
-        try:
-            target = path.resolve(strict=True)
-        except (OSError, RuntimeError):
-            return "is a symlink that leads nowhere"
-        if not target.is_relative_to(directory.resolve()):
-            return "is a symlink that leads out of the case's directory"
-        mode = target.stat().st_mode
-    return None if stat.S_ISREG(mode) else "is not a file"
+        if name in _SCRIPTS:
+            read_text(Path(entry.path), MAX_SCRIPT_BYTES)
+    except OSError as error:
+        return unreadable(error)
+    return None
 
 
 def _flaw(error: ErrorDetails, document: ManifestText) -> Flaw:
     location = tuple(part for part in error["loc"] if part != "[key]")
     what = _wording(error, location, document.spots.get(location))
-    return Flaw(document.line(location), location, textwrap.shorten(what, MAX_WORDING, placeholder=" [...]"))
+    return Flaw(document.line(location), location, what)
 
 
 def _wording(error: ErrorDetails, location: Location, spot: Spot | None) -> str:  # noqa: PLR0911

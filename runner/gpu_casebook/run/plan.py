@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import MachineError, ManifestError, Problem, UsageError
+from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.evidence import Attestation, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.manifest.case import Case
@@ -81,13 +81,7 @@ class Plan:
 def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:
     """Return what a variant's environment is made from. Raises ManifestError if there is no lock."""
     spec = case.environment(environment)
-    path = case.lock_path(environment, variant)
-    try:
-        lock = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        shown = path.relative_to(case.directory.parents[1])
-        what = f"there is no lock for environment {environment}; write it: nox -s lock -- {case.id}"
-        raise ManifestError([Problem(str(shown), 1, "", what)]) from None
+    lock = case.lock(environment, variant)
     return Recipe(image=spec.image, lock=lock, python=spec.python, use_image=use_image)
 
 
