@@ -45,7 +45,7 @@ class FakeDocker:
             tag=self._tag,
             prune_builds=self._prune,
         )
-        models = SimpleNamespace(get=self._get)
+        models = SimpleNamespace(get=self._get, prune=self._prune)
         self.client = cast("DockerClient", SimpleNamespace(api=api, images=models, df=self._df))
 
     def _list(self, filters: Mapping[str, Any] | None = None) -> list[Image]:

@@ -483,7 +483,7 @@ def test_only_what_no_case_uses_is_removed() -> None:
     )
     assert fake.removed == lines == [*sorted(gone), torch, tools]
     assert told == ["4.29 GB freed"]
-    assert fake.pruned == [{"type": "regular"}]
+    assert fake.pruned == [{"dangling": True, "label": ["casebook.part"]}, {"type": "regular"}]
 
 
 def test_images_on_a_base_that_is_used_no_more_go_with_it() -> None:

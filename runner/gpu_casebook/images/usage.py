@@ -167,7 +167,9 @@ def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note
         before = _layer_bytes(client)
         unused = [use.name for use in usage(client, root, recipes) if not use.cases]
         removed = [name for name in unused if _removed(client, name, note)]
-        with speaking("remove what the builder keeps of steps"):
+        with speaking("remove what builds left"):
+            # An image loses its name to one that another machine built of the same stage at the same time.
+            client.images.prune(filters={"dangling": True, "label": [f"{LABEL}.part"]})
             # Without this, BuildKit holds the layers of images that are gone. Downloaded packages are of another type.
             client.api.prune_builds(filters={"type": "regular"})  # type: ignore[arg-type]
         note(f"{size(before - _layer_bytes(client))} freed")
