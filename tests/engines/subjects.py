@@ -25,6 +25,25 @@ ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"
 PATIENCE_S = 60.0
 
+# Tells the runner through its supervisor's descriptors that it ended well, and kills it.
+FORGER = """
+import ctypes, json, os, signal, time
+answer = json.dumps({"duration_s": 1.0, "ended_for": None, "status": 0}).encode()
+parent = os.getppid()
+pidfd = os.pidfd_open(parent)
+for number in range(20):
+    try:
+        os.write(os.open(f"/proc/{parent}/fd/{number}", os.O_WRONLY), answer)
+    except OSError:
+        pass
+    stolen = ctypes.CDLL(None).syscall(438, pidfd, number, 0)  # pidfd_getfd
+    if stolen > 0:
+        os.write(stolen, answer)
+print("sent", flush=True)
+os.kill(parent, signal.SIGKILL)
+time.sleep(60)
+"""
+
 FAMILY = """
 import os, signal, time
 for _ in range(2):

@@ -11,6 +11,7 @@ import threading
 import uuid
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -30,6 +31,7 @@ from gpu_casebook.packages import uv
 from gpu_casebook.trial import Recipe, TrialRequest
 from tests.engines.subjects import (
     FAMILY,
+    FORGER,
     PROCESSES,
     TOKEN,
     Bench,
@@ -272,6 +274,95 @@ def kill_supervisor(subject: VenvSubject, token: str) -> None:
     for child in psutil.Process().children():
         if any(word.endswith("supervisor.py") for word in child.cmdline()):
             child.kill()
+
+
+def test_a_trial_can_not_answer_for_its_supervisor(venv_bench: Bench) -> None:
+    result = venv_bench.run(FORGER)
+    assert result.stdout == "sent\n"
+    assert result.exit_status is None
+    assert result.infra == "the trial could not be run: its supervisor ended: it was killed"
+
+
+DAEMON = """
+import os, signal, sys, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)", sys.argv[1]], {})
+    os._exit(0)
+time.sleep(0.5)
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(60)
+"""
+
+
+def test_what_gets_away_from_a_killed_supervisor_is_ended(venv_bench: Bench) -> None:
+    token = uuid.uuid4().hex
+    assert venv_bench.run(DAEMON, token).infra
+    assert [each for each in psutil.process_iter(["cmdline"]) if token in (each.info["cmdline"] or [])] == []
+
+
+def test_a_supervisor_that_its_trial_stops_is_killed(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised, "_PATIENCE_S", 1.0)
+    script = "import os, signal, time; os.kill(os.getppid(), signal.SIGSTOP); time.sleep(60)"
+    result = venv_bench.run(script, limits={"timeout_s": 1.0})
+    assert result.infra == "the trial could not be run: its supervisor ended: it was killed"
+
+
+def test_a_supervisor_has_no_secrets(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "s3cret")
+    orders = {"command": ["/bin/sleep", "0.5"], "directory": "/", "variables": {}, "timeout_s": 5.0}
+    limits = {"memory_bytes": 2**30, "processes": 9, "places": []}
+    process, _ = supervised.begin(supervised.launch, orders | limits, [lambda _: None] * 2)
+    eventually(lambda: len(psutil.Process(process.pid).children()) == 1)
+    seen = Path(f"/proc/{process.pid}/environ")
+    with suppress(PermissionError):  # as it is where nobody but root may look
+        assert b"s3cret" not in seen.read_bytes()
+    process.close()
+    script = "import os; print(open(f'/proc/{os.getppid()}/environ').read())"
+    assert "s3cret" not in venv_bench.run(script).stdout
+
+
+@pytest.mark.parametrize("place", ["/dev/shm", "/scratch/tmp"])
+def test_files_count_as_memory(venv_bench: Bench, place: str) -> None:
+    script = """
+import os, sys, tempfile, time
+place = sys.argv[1] if sys.argv[1] == "/dev/shm" else tempfile.gettempdir()
+with tempfile.NamedTemporaryFile(dir=place) as file:
+    print(file.name, flush=True)
+    for _ in range(100):
+        file.write(bytes(2**20))
+        file.flush()
+    time.sleep(60)
+"""
+    result = venv_bench.run(script, place, limits={"memory_bytes": 64 * 2**20, "timeout_s": 30.0})
+    Path(result.stdout.strip()).unlink(missing_ok=True)
+    assert result.out_of_memory, result
+
+
+def test_many_busy_processes_are_ended(venv_bench: Bench) -> None:
+    script = """
+import os
+for _ in range(9):
+    os.fork()
+while True:
+    pass
+"""
+    result = venv_bench.run(script, limits={"processes": 200, "memory_bytes": 300 * 2**20})
+    assert "[the trial was ended: more than 200 processes]" in result.stderr
+    assert result.duration_s < 20
+
+
+def test_a_deep_directory_is_removed(tmp_path: Path) -> None:
+    here = Path.cwd()
+    (tmp_path / "x").mkdir()
+    os.chdir(tmp_path / "x")
+    for _ in range(1500):
+        os.mkdir("d")  # noqa: PTH102 such a depth has no path
+        os.chdir("d")
+    os.chdir(here)
+    scratch.remove(tmp_path / "x")
+    assert not (tmp_path / "x").exists()
 
 
 def test_a_killed_runner_takes_its_trial_along(venv_subject: VenvSubject) -> None:

@@ -26,7 +26,7 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.trial import TrialResult, Watch
 from tests.conftest import Checkout
-from tests.engines.subjects import FAMILY, ROOT, TOKEN, Bench, VenvSubject, eventually
+from tests.engines.subjects import FAMILY, FORGER, ROOT, TOKEN, Bench, VenvSubject, eventually
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
 FORKED = "forked from a process that had imported"
@@ -216,6 +216,12 @@ def test_limits_hold(forking_bench: Bench) -> None:
     result = forked(forking_bench, many, limits={"processes": 20})
     assert (result.signal, "more than 20 processes" in result.stderr) == ("SIGKILL", True)
     assert "bytes cut here" in forked(forking_bench, "print('x' * 9999)", limits={"output_bytes": 1000}).stdout
+
+
+def test_a_forked_trial_can_not_answer_for_its_supervisor(forking_bench: Bench) -> None:
+    result = forked(forking_bench, FORGER)
+    assert (result.stdout, result.exit_status) == ("sent\n", None)
+    assert result.infra == "the trial could not be run: its supervisor ended: it was killed"
 
 
 @pytest.mark.parametrize(("end", "status"), [("\ntime.sleep(600)", None), ("\nimport sys; sys.exit(4)", 4)])

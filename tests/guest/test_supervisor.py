@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.guest.supervisor import Process, descendants, memory, read_process
+from gpu_casebook.guest import supervisor
+from gpu_casebook.guest.supervisor import Process, Stored, descendants, memory, passed_limit, read_process
 
 
 @pytest.fixture
@@ -66,3 +67,23 @@ def test_memory_without_the_kernels_help_is_what_is_resident(monkeypatch: pytest
     assert me
     monkeypatch.setattr(Path, "read_text", refuse)
     assert memory([me], limit=0) > 2**20
+
+
+def test_processes_are_counted_before_anything_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = [Process(number, 1, "R", threads=1, resident=2**30) for number in range(2**22 + 1, 2**22 + 100)]
+    monkeypatch.setattr(supervisor, "memory", None)
+    assert passed_limit(busy, {"processes": 50, "memory_bytes": 1}, Stored([])) == "processes"
+
+
+def test_files_count_as_memory_and_once(tmp_path: Path) -> None:
+    stored = Stored([str(tmp_path)])
+    assert stored.look() == 0
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "a").write_bytes(b"x" * 2**20)
+    os.link(tmp_path / "inner" / "a", tmp_path / "b")
+    (tmp_path / "root").symlink_to("/")
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**40)
+    stored.due = 0.0
+    assert 2**20 <= stored.look() < 2**21
+    assert memory([], limit=0, stored=2**20) == 2**20

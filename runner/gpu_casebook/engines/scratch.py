@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -77,11 +78,11 @@ def _remove_marked(directory: Path, mark: Path) -> None:
 
 def remove(directory: Path) -> None:
     """Remove a directory of a trial, which may have taken permissions away from what is in it."""
-    for path, names, _ in os.walk(directory):
-        for name in names:
-            with suppress(OSError, NotImplementedError):  # the latter is what a link to a directory raises
-                Path(path, name).chmod(0o700, follow_symlinks=False)
-    shutil.rmtree(directory, ignore_errors=True)
+    with suppress(RecursionError):
+        shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists():  # it may also be nested deeper than Python can follow
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", str(directory)], stderr=subprocess.DEVNULL, check=False)
 
 
 def end_processes(directory: Path) -> None:
@@ -94,5 +95,6 @@ def end_processes(directory: Path) -> None:
 def _at_home_in(directory: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if process.environ().get("HOME", "").startswith(f"{directory}/"):
+            there = process.environ()
+            if any(there.get(name, "").startswith(f"{directory}/") for name in ("HOME", "TMPDIR")):
                 yield process

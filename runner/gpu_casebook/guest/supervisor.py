@@ -1,7 +1,8 @@
 """Runs one trial as a child and ends every process that comes of it. Run as `python -I -S supervisor.py`.
 
-Reads orders as one line of JSON on stdin, and writes how the trial ended as JSON on stdout. The trial's own output goes
-to the two file descriptors that the orders name. When stdin closes, the runner is gone or wants the trial to end.
+Its stdin is a socket: it reads orders from it as one line of JSON, and writes to it how the trial ended as JSON. Nobody
+else can open a socket, as a trial could open the pipe of a process of its own user. The trial's output goes to the two
+file descriptors that the orders name. When stdin closes, the runner is gone or wants the trial to end.
 
 Only the standard library, and little of it: this starts anew for each trial.
 """
@@ -21,13 +22,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
 PR_SET_CHILD_SUBREAPER = 36
+CAP_SYS_PTRACE = 19
 
 _PAUSE_S = 0.05
 _SHARE = 20  # reading /proc takes at most one part in so many of a core's time
 _UNKILLABLE_S = (
     10.0  # a process that hangs in a driver outlives SIGKILL: the next trial should not wait for it for ever
 )
+
+_SHARED = "/dev/shm"  # noqa: S108 where every process may store files in memory
+_URGENCY = -10  # niceness: thousands of busy processes leave too little time to end them
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -79,26 +86,76 @@ def descendants(root: int) -> list[Process]:
     return [process for process in found if process.lives]
 
 
-def memory(processes: list[Process], limit: int) -> int:
-    """Return bytes in use, pages that processes share counted once where that matters."""
+def memory(processes: list[Process], limit: int, stored: int = 0) -> int:
+    """Return bytes in use, pages that processes share counted once where that matters.
+
+    `stored` bytes are in files, which a process may hold in its memory too.
+    """
     resident = sum(process.resident for process in processes)
-    # Without shared pages it can only be less; how much less is slow to find out.
-    return resident if resident <= limit else sum(_proportional(process) for process in processes)
+    if resident + stored <= limit:  # without shared pages it can only be less; how much less is slow to find out
+        return resident + stored
+    sizes = [_proportional(process) for process in processes]
+    return sum(size for size, _ in sizes) + max(0, stored - sum(shared for _, shared in sizes))
 
 
-def _proportional(process: Process) -> int:
+def _proportional(process: Process) -> tuple[int, int]:
+    """Return a process's bytes of memory, and those of them that are files in memory."""
     try:
         rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
     except OSError:  # it is another user's, or it has ended meanwhile
         now = read_process(process.pid)
-        return now.resident if now else 0
-    return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), 0)
+        return (now.resident if now else 0), 0
+    found = {
+        name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in rollup.splitlines()[1:])
+    }
+    return found.get("Pss", 0), found.get("Pss_Shmem", 0)
 
 
-def tie() -> None:
-    """In the trial's first process: end with the supervisor, should that be killed, and dump no core."""
+class Stored:
+    """Bytes in the files of a trial: those in its scratch directories, and what is new in memory that all can use."""
+
+    def __init__(self, places: list[str]) -> None:
+        self.places = places
+        self.before = set(files_below([_SHARED])) if places else set()
+        self.bytes = 0
+        self.due = 0.0
+
+    def look(self) -> int:
+        """Return how many there are, or lately were: to look takes long where there are many."""
+        if self.places and time.monotonic() >= self.due:
+            begun = time.thread_time()
+            found = files_below(self.places)
+            found.update((file, size) for file, size in files_below([_SHARED]).items() if file not in self.before)
+            self.bytes = sum(found.values())
+            self.due = time.monotonic() + _SHARE * (time.thread_time() - begun)
+        return self.bytes
+
+
+def files_below(places: list[str]) -> dict[tuple[int, int], int]:
+    """Return bytes on disk or in memory of this user's files, by device and inode."""
+    found = {}
+    places = list(places)
+    for place in places:  # grows on the way
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        places.append(entry.path)
+                        continue
+                    stat = entry.stat(follow_symlinks=False)
+                    if stat.st_uid == os.getuid():
+                        found[stat.st_dev, stat.st_ino] = stat.st_blocks * 512
+    return found
+
+
+def tie(niceness: int = 0) -> None:
+    """In the trial's first process: end with the supervisor, should it be killed, and have none of its rights."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_DUMPABLE, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    with contextlib.suppress(OSError):  # nobody but root has any to lose
+        prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE)
 
 
 def start(orders: dict[str, Any]) -> int:
@@ -112,7 +169,7 @@ def start(orders: dict[str, Any]) -> int:
         stderr=orders["stderr"],
         start_new_session=True,
         pass_fds=orders.get("pass_fds", ()),
-        preexec_fn=tie,  # noqa: PLW1509 there are no threads here
+        preexec_fn=lambda: tie(orders["niceness"]),  # noqa: PLW1509 there are no threads here
     )
     child.returncode = 0  # its status is taken by `reap`
     return child.pid
@@ -121,24 +178,27 @@ def start(orders: dict[str, Any]) -> int:
 def watch(pid: int, orders: dict[str, Any], statuses: dict[int, int], bell: int) -> str | None:
     """Wait for the trial's end. Return why it has to be ended, or None if it ended by itself."""
     deadline = time.monotonic() + orders["timeout_s"]
+    stored = Stored(orders["places"])
     while pid not in reap(statuses):
         now = time.monotonic()
         if now >= deadline:
             return "timeout"
-        excess = passed_limit(descendants(os.getpid()), orders)
+        begun = time.thread_time()  # what waiting for a core takes is no work of ours
+        excess = passed_limit(descendants(os.getpid()), orders, stored)
         if excess:
             return excess
-        pause = max(_PAUSE_S, _SHARE * (time.monotonic() - now))
+        pause = max(_PAUSE_S, _SHARE * (time.thread_time() - begun))
         if runner_is_gone(bell, min(pause, deadline - now)):
             return "abandoned"
     return None
 
 
-def passed_limit(processes: list[Process], orders: dict[str, Any]) -> str | None:
-    """Return the name of the limit that is passed, if one is."""
-    if memory(processes, orders["memory_bytes"]) > orders["memory_bytes"]:
-        return "memory"
-    return "processes" if sum(process.threads for process in processes) > orders["processes"] else None
+def passed_limit(processes: list[Process], orders: dict[str, Any], stored: Stored) -> str | None:
+    """Return the name of the limit that is passed, if one is. Counting comes first: it is quick."""
+    if sum(process.threads for process in processes) > orders["processes"]:
+        return "processes"
+    limit = orders["memory_bytes"]
+    return "memory" if memory(processes, limit, stored.look()) > limit else None
 
 
 def runner_is_gone(bell: int, within_s: float) -> bool:
@@ -149,25 +209,25 @@ def runner_is_gone(bell: int, within_s: float) -> bool:
     return 0 in ready and not os.read(0, 1)
 
 
-def end_all(statuses: dict[int, int]) -> list[int]:
-    """Kill everything below this process, also what it starts meanwhile. Return what could not be killed."""
+def end_all(below: Callable[[], list[Process]], reap: Callable[[], object]) -> list[int]:
+    """Kill all that `below` finds, also what it starts meanwhile. Return what could not be killed."""
     give_up = time.monotonic() + _UNKILLABLE_S
-    _stop_all()
-    while processes := descendants(os.getpid()):
+    _stop_all(below)
+    while processes := below():
         for process in processes:
             _signal(process.pid, signal.SIGKILL)
-        reap(statuses)
+        reap()
         if time.monotonic() > give_up:
             return [process.pid for process in processes]
         time.sleep(0.002)
-    reap(statuses)
+    reap()
     return []
 
 
-def _stop_all() -> None:
-    """Stop everything below this process: what is stopped starts nothing new, so that nothing gets away."""
+def _stop_all(below: Callable[[], list[Process]]) -> None:
+    """Stop everything: what is stopped starts nothing new, so that nothing gets away."""
     stopped: set[int] = set()
-    while fresh := {process.pid for process in descendants(os.getpid())} - stopped:
+    while fresh := {process.pid for process in below()} - stopped:
         for pid in fresh:
             _signal(pid, signal.SIGSTOP)
         stopped |= fresh
@@ -202,6 +262,10 @@ def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) ->
     That is its `status`, as `reap` has it, or `infra`, why there is none; and `ended_for`, the limit that it passed.
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_DUMPABLE, 0)  # the trial has no business in this process, whoever its user is
+    orders["niceness"] = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(OSError):  # only root may
+        os.setpriority(os.PRIO_PROCESS, 0, orders["niceness"] + _URGENCY)
     bell, statuses, begun = _bell(), dict[int, int](), time.monotonic()
     try:
         pid = start(orders)
@@ -212,7 +276,7 @@ def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) ->
         os.close(orders["stderr"])
     ended_for = watch(pid, orders, statuses, bell)
     ended = {"duration_s": time.monotonic() - begun, "ended_for": ended_for}
-    if left := end_all(statuses):
+    if left := end_all(lambda: descendants(os.getpid()), lambda: reap(statuses)):
         return {**ended, "infra": f"processes that can't be killed are left: {', '.join(map(str, left))}"}
     if statuses[pid] != -signal.SIGKILL:
         ended["ended_for"] = None  # it ended by itself before that
@@ -220,7 +284,7 @@ def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) ->
 
 
 def main(orders: dict[str, Any], start: Callable[[dict[str, Any]], int] = start) -> None:
-    """Run a trial, and write how it ended to stdout."""
+    """Run a trial, and write how it ended to the socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The runner closes stdin if it wants an end. Not SIG_IGN: the trial would inherit that.
         signal.signal(number, lambda *_: None)
@@ -228,8 +292,8 @@ def main(orders: dict[str, Any], start: Callable[[dict[str, Any]], int] = start)
         ended = supervise(orders, start)
     except Exception as error:  # noqa: BLE001 nobody reads a traceback of this process
         ended = {"infra": f"the trial could not be run: its supervisor failed: {error!r}"}
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, json.dumps(ended).encode())
+    with contextlib.suppress(OSError):  # the runner may be gone
+        os.write(0, json.dumps(ended).encode())
 
 
 if __name__ == "__main__":

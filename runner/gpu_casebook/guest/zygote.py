@@ -75,7 +75,7 @@ class Zygote:
     def serve(self) -> None:
         """Fork a supervisor for each request until the runner hangs up. Raises TrialBegins in the trials."""
         while True:
-            message, files, _, _ = socket.recv_fds(self.control, _MESSAGE, 4)
+            message, files, _, _ = socket.recv_fds(self.control, _MESSAGE, 3)
             if not message:
                 os._exit(0)
             pid = os.fork()
@@ -89,11 +89,10 @@ class Zygote:
 
     def supervise(self, orders: dict[str, Any], files: list[int]) -> None:
         """Be the supervisor of one trial, as supervisor.py is. Raises TrialBegins in the trial."""
-        orders["stdout"], orders["stderr"], heard, answer = files
+        orders["stdout"], orders["stderr"], channel = files
         os.setsid()
-        os.dup2(heard, 0)
-        os.dup2(answer, 1)
-        for file in (heard, answer, self.control.detach()):
+        os.dup2(channel, 0)
+        for file in (channel, self.control.detach()):
             os.close(file)
         self.supervisor.main(orders, self.start)
         os._exit(0)
@@ -113,7 +112,7 @@ class Zygote:
     def become_trial(self, orders: dict[str, Any]) -> None:
         """Have all that a process has which has just been started, and nothing else."""
         os.setsid()
-        self.supervisor.tie()
+        self.supervisor.tie(orders["niceness"])
         signal.set_wakeup_fd(-1)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)

@@ -232,6 +232,7 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
         "timeout_s": request.limits.timeout_s + (supervised.SPARE_S if request.watch else 0.0),
         "memory_bytes": request.limits.memory_bytes,
         "processes": request.limits.processes,
+        "places": [str(directory / name) for name in forking.PLACES],
     }
 
 

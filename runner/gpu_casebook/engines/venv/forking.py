@@ -97,6 +97,7 @@ class Zygote:
                 "timeout_s": _LIFE_S,
                 "memory_bytes": _UNBOUNDED,
                 "processes": _UNBOUNDED,
+                "places": [],
             }
             self._process, self._readers = supervised.begin(supervised.launch, own, [p.extend for p in self.printed])
 
@@ -136,21 +137,16 @@ class Zygote:
     def fork(self, orders: Mapping[str, Any]) -> Supervising:
         """Begin a trial, as `supervised.launch` does. Raises Unfit where the zygote is gone."""
         self._control.settimeout(_PATIENCE_S)
-        (stdin, orders_end), (answer_end, stdout) = os.pipe(), os.pipe()
+        ours, theirs = socket.socketpair()
         try:
-            files = [orders["stdout"], orders["stderr"], stdin, stdout]
-            socket.send_fds(self._control, [json.dumps(orders).encode()], files)
+            with theirs:
+                files = [orders["stdout"], orders["stderr"], theirs.fileno()]
+                socket.send_fds(self._control, [json.dumps(orders).encode()], files)
             pid = json.loads(self._control.recv(_MESSAGE))["pid"]
         except (OSError, ValueError):
-            os.close(orders_end)
-            os.close(answer_end)
+            ours.close()
             raise Unfit("the process that they are forked from has ended") from None
-        finally:
-            os.close(stdin)
-            os.close(stdout)
-        answer = os.fdopen(answer_end, "rb")
-        # It holds its answer open until it ends.
-        return Supervising(pid, os.fdopen(orders_end, "wb"), answer, wait=answer.read)
+        return Supervising(pid, ours)  # it holds its end open until it ends
 
     def close(self) -> None:
         """End it, with all that came of it."""

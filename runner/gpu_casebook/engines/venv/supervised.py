@@ -3,13 +3,16 @@
 import json
 import os
 import select
+import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpu_casebook.engines import watching
 from gpu_casebook.engines.output import Kept, Neutral, Output
@@ -21,25 +24,43 @@ from gpu_casebook.trial import TrialRequest, TrialResult
 SPARE_S = 2 * watching.FINAL_S
 # How long output may still come after the last process is gone, or can't be killed.
 _DRAIN_S = 5.0
+# How long a supervisor may take to end all processes of a trial.
+_PATIENCE_S = 60.0
+# What Python itself may need to start; nothing else of the runner's variables is for the eyes of a trial.
+_NEEDED = ("LD_LIBRARY_PATH",)
 
 
 class Supervising(NamedTuple):
     """The supervisor of one trial: a process that `launch` started, or one that a zygote forked."""
 
     pid: int
-    stdin: IO[bytes]  # closing it is the order to end the trial
-    answer: IO[bytes]  # brings how the trial ended
-    wait: Callable[[], object]
+    channel: socket.socket  # brings how the trial ended; closing our half of it is the order to end the trial
+    wait: Callable[[], object] = int
 
     def end(self) -> None:
-        with suppress(BrokenPipeError):
-            self.stdin.close()
+        with suppress(OSError):
+            self.channel.shutdown(socket.SHUT_WR)
+
+    def answer(self, within_s: float) -> bytes:
+        """Return what it said until it ended. One that says nothing in this time, as the trial stopped it, is killed."""
+        said, deadline = b"", time.monotonic() + within_s
+        with suppress(ConnectionResetError):
+            while True:
+                if not select.select([self.channel], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                    os.kill(self.pid, signal.SIGKILL)
+                    return b""
+                piece = self.channel.recv(65536)
+                if not piece:
+                    break
+                said += piece
+        return said
 
     def close(self) -> None:
         """End the trial, if it still runs, and wait until it has ended."""
         self.end()
+        self.answer(_PATIENCE_S)
         self.wait()
-        self.answer.close()
+        self.channel.close()
 
 
 # Starts a trial with these orders, which name the file descriptors for its output.
@@ -48,20 +69,52 @@ Start = Callable[[Mapping[str, Any]], Supervising]
 
 def launch(orders: Mapping[str, Any]) -> Supervising:
     """Start a supervisor in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", supervisor.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        pass_fds=[orders["stdout"], orders["stderr"], *orders.get("pass_fds", ())],
-        start_new_session=True,  # a Ctrl-C at the terminal is the runner's
-    )
-    assert process.stdin
-    assert process.stdout
-    with suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(orders).encode() + b"\n")
-        process.stdin.flush()
-    return Supervising(process.pid, process.stdin, process.stdout, process.wait)
+    # Should a trial kill its supervisor, what it started falls to this process, and not to nobody.
+    supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _NEEDED if name in os.environ},
+            pass_fds=[orders["stdout"], orders["stderr"], *orders.get("pass_fds", ())],
+            start_new_session=True,  # a Ctrl-C at the terminal is the runner's
+        )
+    with suppress(OSError):
+        ours.sendall(json.dumps(orders).encode() + b"\n")
+    return Supervising(process.pid, ours, process.wait)
+
+
+def end_strays(known: Collection[int]) -> None:
+    """End what a trial left that killed its supervisor: children that nobody here started, and all below them."""
+    roots = set[int]()
+
+    def below() -> list[supervisor.Process]:
+        there = supervisor.descendants(os.getpid())
+        roots.update(one.pid for one in there if one.parent == os.getpid() and one.pid not in known and _is_apart(one.pid))
+        return [one for one in there if one.pid in roots] + [one for root in roots for one in supervisor.descendants(root)]
+
+    def reap() -> None:
+        for root in roots:
+            with suppress(ChildProcessError):
+                os.waitpid(root, os.WNOHANG)
+
+    supervisor.end_all(below, reap)
+
+
+def children() -> set[int]:
+    """Return the living children of this process."""
+    return {one.pid for one in supervisor.descendants(os.getpid()) if one.parent == os.getpid()}
+
+
+def _is_apart(pid: int) -> bool:
+    """Return whether a process is in another session than this one, as every trial is."""
+    try:
+        return os.getsid(pid) != os.getsid(0)
+    except ProcessLookupError:
+        return False
 
 
 def begin(
@@ -115,17 +168,20 @@ def run(
 ) -> TrialResult:
     """Run a trial to its end. Raises what `start` raises."""
     takes = [partial(output.take, stream) for stream in (output.stdout, output.stderr)]
+    answer, known = b"", children()
     process, readers = begin(start, orders, takes)
     try:
         watched = output.watch(
             lambda spying: output.look(process, spying=spying),
-            lambda within_s: bool(select.select([process.answer], [], [], within_s)[0]),
+            lambda within_s: bool(select.select([process.channel], [], [], within_s)[0]),
         )
         if watched:
             process.end()
-        answer = process.answer.read()
+        answer = process.answer(orders["timeout_s"] + _PATIENCE_S)
     finally:
         process.close()
+        if not answer:
+            end_strays(known)
         drained(readers)
     ended = json.loads(answer) if answer else {"infra": "the trial could not be run: its supervisor ended: it was killed"}
     return _result(ended, watched, output, request, kept)
