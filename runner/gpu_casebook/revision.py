@@ -8,13 +8,18 @@ from gpu_casebook import __version__
 
 PACKED = "REVISION"
 
-SEMANTICS = 2
+SEMANTICS = 3
 """The version of what a verdict means: evidence made under another one is not reused.
 
 A constant, and not a digest of the code: most changes to the code that judges trials change no verdict (words, speed,
 one more kind of failure told apart), and all evidence on all GPUs would have to be made again for each. Who changes
 that code decides, and can't forget to: tests/corpus/test_reuse.py fails until the change is looked at. Raise it where
 a trial of old could get another outcome today, or a case another verdict.
+
+3: text behind a traceback makes its exception unclear, as do ranks that fail in different ways; a CUDA error counts
+where it is reported, not where it is spoken of, and in no run that ends with status 0; the stack of a hang is looked
+for in the main thread's functions, and a sanitizer's kernel by its whole name; numbers from output that was cut prove
+nothing.
 """
 
 

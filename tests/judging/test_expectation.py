@@ -74,10 +74,17 @@ HOLDS: dict[str, tuple[dict[str, Any], TrialResult]] = {
         {"cuda_error": "cudaErrorMisalignedAddress"},
         result(exit_status=2, stdout="failed with cudaErrorMisalignedAddress\n"),
     ),
-    "CUDA error that was caught": (
-        {"cuda_error": "cudaErrorMisalignedAddress", "exit_status": 0},
-        result(stdout="cudaErrorMisalignedAddress\n"),
+    "exception of Ray": (
+        {"exception": "ray.exceptions.RayTaskError(RuntimeError)", "message": "illegal memory access"},
+        raised(
+            "ray.exceptions.RayTaskError(RuntimeError)",
+            'ray::f() (pid=7, ip=172.17.0.2)\n  File "x.py", line 7, in f\n    g()\n'
+            "RuntimeError: CUDA error: an illegal memory access was encountered",
+        ),
     ),
+    "local class": ({"exception": "f.<locals>.Mine"}, raised("f.<locals>.Mine", "x")),
+    "own class, as Python 3.8 names it": ({"exception": "Mine"}, raised("__main__.Mine", "x")),
+    "own class, declared as Python 3.8 names it": ({"exception": "__main__.Mine"}, raised("Mine", "x")),
     "figure": ({"figures": {"rel_err": "< 1e-5"}}, result(stdout="rel_err=9.5e-08\n")),
     "two figures": ({"figures": {"a": ">= 1", "b.c-d": "< 0"}}, result(stdout="a=1\nnoise\nb.c-d=-inf\n")),
     "infinity": ({"figures": {"a": "> 1e300"}}, result(stdout="a=inf\n")),
@@ -155,6 +162,48 @@ DIFFERS: dict[str, tuple[dict[str, Any], TrialResult, str]] = {
         {"cuda_error": "cudaErrorMemoryAllocation"},
         raised("ValueError", "x", before="CUDA error: out of memory\n"),
         "CUDA error: expected cudaErrorMemoryAllocation, saw none",
+    ),
+    "CUDA error that was caught": (
+        {"cuda_error": "cudaErrorMisalignedAddress", "exit_status": 0},
+        result(stdout="CUDA error: misaligned address (tried again)\n"),
+        "CUDA error: expected cudaErrorMisalignedAddress, saw none",
+    ),
+    "CUDA error that a help text speaks of": (
+        {"cuda_error": "cudaErrorIllegalAddress"},
+        result(exit_status=2, stderr="usage: x.py [--on-error cudaErrorIllegalAddress]\n"),
+        "CUDA error: expected cudaErrorIllegalAddress, saw none",
+    ),
+    "HIP error": (
+        {"cuda_error": "cudaErrorIllegalAddress"},
+        raised("torch.AcceleratorError", "HIP error: an illegal memory access was encountered"),
+        "CUDA error: expected cudaErrorIllegalAddress, saw none",
+    ),
+    "CUDA error printed behind the exception": (
+        {"cuda_error": "cudaErrorIllegalAddress"},
+        raised("E", "x\nCUDA error: an illegal memory access was encountered"),
+        "CUDA error: expected cudaErrorIllegalAddress, saw none",
+    ),
+    "CUDA error of one rank of two": (
+        {"cuda_error": "cudaErrorMisalignedAddress"},
+        result(
+            exit_status=1,
+            stderr="".join(
+                f'[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File "x.py", line 1, in <module>\n'
+                f"[rank{rank}]: {told}\n"
+                for rank, told in enumerate(["RuntimeError: CUDA error: misaligned address", "E: x"])
+            ),
+        ),
+        "CUDA error: expected cudaErrorMisalignedAddress, saw none; several ranks were ended by different",
+    ),
+    "message printed behind the exception": (
+        {"exception": "E", "message": "Cannot broadcast"},
+        raised("E", "x\nCannot broadcast"),
+        "exception: expected E, saw exit status 1; E is followed by 'Cannot broadcast': was it caught?",
+    ),
+    "figure of an output that was cut": (
+        {"figures": {"ok": "== 1"}},
+        result(stdout=cut_middle(b"ok=1\n" + b"x\n" * 50 + b"ok=1\n", 10_000, 110)),
+        "stdout: is too long to be kept whole",
     ),
     "CUDA error, but it ran to its end": (
         {"cuda_error": "cudaErrorAssert"},
@@ -310,7 +359,16 @@ def test_half_a_figure_at_a_cut_is_none() -> None:
     assert observe(result(stdout=cut_middle(whole, len(whole), 12))).figures == {}
 
 
-@pytest.mark.parametrize("unit", ["x", "cuda: ", "\x1b[", "\x1b]", "=", "a=", "\n", ".", "cudaError", '  File "'])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("x", "cuda: ", "\x1b[", "\x1b]", "=", "a=", "\n", ".", "cudaError", '  File "', "[rank1]: ", "[rank1]: \n"),
+        "/a:1: f: block: [0,0,0], thread: [0,0,0] Assertion `",
+        "Traceback (most recent call last):\n",
+        'Traceback (most recent call last):\n  File "x", line 1, in f\nE\n\n',
+        "\u2570\u2500\u256f\n",
+    ],
+)
 def test_output_of_one_long_line_is_read_in_one_go(unit: str) -> None:
     long = unit * (1_000_000 // len(unit))
     assert observe(result(stdout=f"{long}\na=1\n", stderr=long)).figures["a"] == 1

@@ -7,6 +7,7 @@ from gpu_casebook.judging.infra import blame
     ("text", "reason"),
     [
         ("OSError: [Errno 28] No space left on device: '/tmp/x'", "the disk is full"),
+        ("OSError: [Errno 28] Auf dem Ger\u00e4t ist kein Speicherplatz mehr verf\u00fcgbar", "the disk is full"),
         ("RuntimeError: No CUDA GPUs are available", "no GPU is there"),
         ("CUDA error: no CUDA-capable device is detected", "no GPU is there"),
         ("RuntimeError: Found no NVIDIA driver on your system. Please check", "no GPU is there"),

@@ -69,6 +69,37 @@ class TestRepro:
         assert judged.outcome is Outcome.OTHERWISE
         assert judged.mismatches[0].startswith(mismatch)
 
+    def test_a_kernel_is_declared_by_its_whole_name(self) -> None:
+        def is_declared(kernel: str, function: str) -> bool:
+            finding = Finding(
+                tool=Tool.MEMCHECK, kind=Kind.RACE, title="", text="", place=KernelPlace(function=function)
+            )
+            return not mismatches(SanitizerFinding(kernel=kernel), finding)
+
+        backward = "void wkv::kernel_backward<float>(int, float const *)"
+        assert is_declared("kernel_backward", backward)
+        assert is_declared("wkv::kernel_backward<float>", backward)
+        assert is_declared(backward, backward)
+        assert not is_declared("kernel_backward", "wkv6_kernel_backward_reduce(int)")
+        assert not is_declared("kernel_backward", "void apply<kernel_backward>(int)")
+        assert not is_declared("wkv::kernel", backward)
+
+    def test_a_tool_that_never_attached_says_nothing(self) -> None:
+        clean = "========= COMPUTE-SANITIZER\n{}finished=1\n========= ERROR SUMMARY: 0 errors\n"
+        late = (
+            "========= Error: No attachable process found. compute-sanitizer timed-out.\n"
+            "========= Default timeout can be adjusted with --launch-timeout. Awaiting target completion.\n"
+        )
+        result = TrialResult(stdout=clean.format(late), stderr="", duration_s=1.0, exit_status=0)
+        assert repro(result).outcome is Outcome.INFRA
+        assert fixed(result).outcome is Outcome.INFRA
+
+    def test_a_script_may_print_as_the_tool_does(self) -> None:
+        own = "========= COMPUTE-SANITIZER\n========= Epoch 1\nfinished=1\n========= ERROR SUMMARY: {} error\n"
+        result = TrialResult(stdout=own.format(0), stderr="", duration_s=1.0, exit_status=0)
+        assert fixed(result).outcome is Outcome.AS_EXPECTED
+        assert fixed(replace(result, stdout=own.format(1))).outcome is Outcome.OTHERWISE
+
     def test_of_several_findings_the_nearest_is_compared(self) -> None:
         judged = repro(recorded("torch_raw_kernel.memcheck"), SanitizerFinding(kernel="store_one", size=3))
         assert judged.mismatches == ("sanitizer size: expected 3, found 4",)
@@ -84,7 +115,7 @@ class TestRepro:
 
     def test_what_was_not_printed_may_be_the_declared_finding(self) -> None:
         many = recorded("global_write_behind_many.memcheck")
-        assert repro(many, SanitizerFinding(kernel="write_behind")).outcome is Outcome.AS_EXPECTED
+        assert repro(many, SanitizerFinding(kernel="write_behind_many")).outcome is Outcome.AS_EXPECTED
         judged = repro(many, SanitizerFinding(kernel="another"))
         assert judged.outcome is Outcome.INFRA
         assert "did not print" in str(judged.infra)

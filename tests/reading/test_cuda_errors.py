@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from gpu_casebook.reading.cuda_errors import (
@@ -6,7 +8,7 @@ from gpu_casebook.reading.cuda_errors import (
     Assertion,
     find,
     find_assertion,
-    find_last,
+    find_reported,
     is_library_status,
 )
 
@@ -43,6 +45,15 @@ ILLEGAL = "cudaErrorIllegalAddress"
             "cudaErrorMemoryAllocation",
         ),
         ("init: invalid usage (run with NCCL_DEBUG=WARN for details)", "ncclInvalidUsage"),
+        (
+            "Error invalid configuration argument at line 117 in file /src/csrc/ops.cu",
+            "cudaErrorInvalidConfiguration",
+        ),
+        ("Error named symbol not found at line 90 in file /src/csrc/ops.cu", "cudaErrorSymbolNotFound"),
+        ("(External) CUDA error(1), invalid argument. \n  [Hint: x]", "cudaErrorInvalidValue"),
+        ("[700] Call to cuMemcpyDtoH results in UNKNOWN_CUDA_ERROR", ILLEGAL),
+        ("Error at driver init: Call to cuInit results in UNKNOWN_CUDA_ERROR (100)", "cudaErrorNoDevice"),
+        ("Warp CUDA error: CUDA error detected: 700", ILLEGAL),
     ],
 )
 def test_however_it_arrives(text: str, name: str) -> None:
@@ -65,16 +76,53 @@ def test_however_it_arrives(text: str, name: str) -> None:
         "mycudaErrorIllegalAddress",
         "CUDA error: no error",
         "cudaSuccess",
+        "HIP error: an illegal memory access was encountered",
+        "hipErrorIllegalAddress",
+        "CUDA error detected: 999999",
+        "Error in the invalid argument list at line 3",
     ],
 )
 def test_what_is_no_cuda_error(text: str) -> None:
     assert find(text) is None
-    assert find_last(text) is None
+    assert find_reported(text) is None
 
 
 def test_first_and_last() -> None:
     text = "CUDA error: out of memory\nretrying\nCUDA error: misaligned address\n"
-    assert (find(text), find_last(text)) == ("cudaErrorMemoryAllocation", "cudaErrorMisalignedAddress")
+    assert (find(text), find_reported(text)) == ("cudaErrorMemoryAllocation", "cudaErrorMisalignedAddress")
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("cudaDeviceSynchronize: cudaErrorIllegalAddress: an illegal memory access was encountered", ILLEGAL),
+        ("CUDA error: an illegal memory access was encountered", ILLEGAL),
+        ("  what():  CUDA error: an illegal memory access was encountered", ILLEGAL),
+        ("GPUassert: an illegal memory access was encountered x.cu 5", ILLEGAL),
+        ("CUDA error 700 at ggml-cuda.cu:6863: an illegal memory access was encountered", ILLEGAL),
+        ("launch failed with cudaErrorInvalidValue", "cudaErrorInvalidValue"),
+        ("Error invalid configuration argument at line 117 in file /ops.cu", "cudaErrorInvalidConfiguration"),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED"),
+    ],
+)
+def test_what_a_program_reports(line: str, name: str) -> None:
+    assert find_reported(f"before\n{line}\nafter\n") == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "an illegal memory access was encountered",
+        "usage: x.py [--on-error cudaErrorIllegalAddress]",
+        "  --retry  try again after a CUDA error: an illegal memory access was encountered",
+        "FAQ: CUDA error: an illegal memory access was encountered",
+        "If you see `CUDA error: an illegal memory access was encountered`, set CUDA_LAUNCH_BLOCKING=1",
+        "What does CUDA error: an illegal memory access was encountered mean?",
+        "errors such as CUBLAS_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_what_a_program_only_speaks_of(line: str) -> None:
+    assert find_reported(f"before\n{line}\nafter\n") is None
 
 
 @pytest.mark.parametrize("error", CUDA_ERRORS, ids=str)
@@ -92,9 +140,9 @@ def test_the_table_is_there() -> None:
 
 
 def test_the_last_library_status_counts_only_where_no_cuda_error_is_named() -> None:
-    text = "CUBLAS_STATUS_NOT_INITIALIZED\nCUBLAS_STATUS_ALLOC_FAILED\n"
-    assert find_last(text) == "CUBLAS_STATUS_ALLOC_FAILED"
-    assert find_last(f"CUDA error: misaligned address\n{text}") == "cudaErrorMisalignedAddress"
+    text = "cuBLAS error: CUBLAS_STATUS_NOT_INITIALIZED\ncuBLAS error: CUBLAS_STATUS_ALLOC_FAILED\n"
+    assert find_reported(text) == "CUBLAS_STATUS_ALLOC_FAILED"
+    assert find_reported(f"CUDA error: misaligned address\n{text}") == "cudaErrorMisalignedAddress"
 
 
 def test_which_names_are_a_librarys() -> None:
@@ -109,3 +157,9 @@ def test_an_assertion_on_the_device() -> None:
     found = find_assertion(f"before\n{line}\n{line.replace('31', '32')}\nafter")
     assert found == Assertion("a/b.cu:5", "void look_up(const int *, int)", "i[t] < n")
     assert find_assertion("a.c:5: main: Assertion `0' failed.") is None
+
+
+def test_a_line_of_assertions_without_end_is_passed_over_at_once() -> None:
+    began = time.perf_counter()
+    assert find_assertion("/a:1: f: block: [0,0,0], thread: [0,0,0] Assertion `" * 5000) is None
+    assert time.perf_counter() - began < 1

@@ -211,7 +211,7 @@ SAID = {
     "deadlock": Said(
         ("Deadlock detected in Cuda::barrier wait called by threads starting at (32,0,0) in block (1,0,0), at k+0x1",),
         Kind.SYNC,
-        "a barrier error: Deadlock (racecheck; thread (32,0,0), block (1,0,0))",
+        "a barrier error in k: Deadlock (racecheck; thread (32,0,0), block (1,0,0))",
         Tool.RACECHECK,
     ),
     "uninitialized": Said(
@@ -533,9 +533,62 @@ def test_a_release_that_does_not_name_the_error() -> None:
     assert at_odds_with_capture("RuntimeError: CUDA error: operation not permitted when stream is capturing")
 
 
+def test_it_was_too_late_to_attach() -> None:
+    said = (
+        "Error: No attachable process found. compute-sanitizer timed-out.",
+        "Default timeout can be adjusted with --launch-timeout. Awaiting target completion.",
+    )
+    assert [finding.kind for finding in parse(report(*said), Tool.MEMCHECK)] == [Kind.TOOL]
+
+
+def test_an_access_that_the_tool_does_not_name() -> None:
+    finding = one("Invalid __shared__ ? of size 2048", "    at kernel()+0x10", "    Address 0x10 is out of bounds")
+    assert (finding.kind, finding.space, finding.size, finding.access) == (Kind.OUT_OF_BOUNDS, "shared", 2048, None)
+    assert sentence(finding).startswith("an out-of-bounds shared-memory access of 2,048 bytes in kernel")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "/usr/local/cuda/include/cub/dispatch_scan.cuh:181:void cub::DeviceScanKernel<int>(int*) [0x310]",
+        "void cub::DeviceScanKernel<int>(int*) [0x310]",
+    ],
+)
+def test_device_frames_of_all_releases(frame: str) -> None:
+    finding = one(OUT_OF_BOUNDS[0], "    at agent(int)+0x10", f"    Device Frame:{frame}")
+    assert finding.kernel_name == "DeviceScanKernel"
+
+
+def test_optix_does_not_name_its_own_frames() -> None:
+    finding = one(
+        "Invalid __global__ write of size 1 bytes",
+        "    at __raygen__placeholder_0x67b9a77bb7822a34+0x19b0 in /home/cuda/optixApp.cu:70",
+        "    Device Frame:NVIDIA Internal [0x520]",
+    )
+    assert finding.kernel_name == "__raygen__placeholder_0x67b9a77bb7822a34"
+
+
+@pytest.mark.parametrize("word", ["to", "at"])
+def test_what_read_uninitialized_memory(word: str) -> None:
+    title = "Host API memory access error at host access to 0x1303fd1400 of size 25600 bytes"
+    finding = one(title, f"    Uninitialized access {word} 0x1303fd4600 on access by cudaMemcpy source.")
+    assert finding.call == "cudaMemcpy"
+
+
+def test_the_place_of_a_deadlock_stands_in_its_title() -> None:
+    title = "Deadlock detected in Cuda::barrier wait called by threads starting at (0,0,0) in block (0,0,0), "
+    finding = one(f"{title}(active mask: 0xffffffff), barrier address: 0x0 at kernel+0x1190 in app.cu:98")
+    assert finding.place == KernelPlace(function="kernel", file="app.cu", line=98)
+
+
+def test_the_lines_of_two_processes_are_mixed() -> None:
+    title, *details = OUT_OF_BOUNDS
+    assert one(title, title, *details).kind is Kind.OUT_OF_BOUNDS
+
+
 def test_the_command() -> None:
     assert command(Tool.RACECHECK, ["python", "repro.py"]) == [
-        *("compute-sanitizer", "--tool", "racecheck", "--print-limit", "10"),
+        *("compute-sanitizer", "--tool", "racecheck", "--print-limit", "10", "--launch-timeout", "3600"),
         *("python", "repro.py"),
     ]
 

@@ -148,8 +148,20 @@ def test_many_ranks_are_not_all_told() -> None:
     assert told.endswith("rank 7 in `barrier`, and 56 more")
 
 
-def test_matching_looks_at_every_line() -> None:
+def test_matching_looks_at_every_function_of_the_main_thread() -> None:
     stacks = [stack(1, "wait"), stack(2, "", text=FAULTHANDLER)]
     assert matching("_engine_run_backward|all_reduce", stacks) == stacks[1:]
-    assert matching("^  File .* in main$", stacks) == []
-    assert matching("(?m)^  File .* in main$", stacks) == stacks[1:]
+    assert matching("^main$", stacks) == stacks[1:]
+    spied = stack(3, "", source="py-spy native", text=PY_SPY)
+    assert matching("all_reduce|^c10d::", [spied]) == [spied]
+    kernel = stack(4, "", source="kernel", text="waits in futex_do_wait")
+    assert matching("futex", [kernel]) == [kernel]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["watch", "threading", "repro.py", "packages", "File", "time_sleep", "clock_nanosleep", "MainThread"],
+)
+def test_other_threads_and_files_do_not_match(pattern: str) -> None:
+    told = [stack(1, "", text=FAULTHANDLER), stack(2, "", source="py-spy native", text=PY_SPY)]
+    assert matching(pattern, told) == []

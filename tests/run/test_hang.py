@@ -73,7 +73,6 @@ def expected(**declared: Any) -> Expectation:
         HANG,
         HANG | {"message": "rank 0: forward returned"},
         {"hang": {"after": 20, "stack": "all_reduce|barrier"}},
-        {"hang": {"after": 20, "stack": r"/case/repro\.py"}},
     ],
 )
 def test_as_expected(declared: dict[str, Any]) -> None:
@@ -89,6 +88,11 @@ DECLARED = "hang: expected after 20 s in /_engine_run_backward/"
         (HANG, SLOW, f"{DECLARED}, saw slow, still getting on at the time limit"),
         (HANG, LATE, f"{DECLARED}, saw ended at the time limit"),
         (HANG, ELSEWHERE, f"{DECLARED}, found in no stack: hung after 20 s: in `acquire`"),
+        (
+            {"hang": {"after": 20, "stack": r"/case/repro\.py"}},
+            HUNG,
+            r"hang: expected after 20 s in //case/repro\.py/, found in no stack: " + ending(observe(HUNG)),
+        ),
         (HANG, BLIND, f"{DECLARED}, and no stack could be taken"),
         (HANG, CRASHED, f"{DECLARED}, saw ValueError: x"),
         (HANG, ABORTED, f"{DECLARED}, saw SIGABRT"),

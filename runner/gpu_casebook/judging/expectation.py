@@ -12,7 +12,7 @@ from gpu_casebook.judging.description import ending, exception
 from gpu_casebook.judging.infra import blame
 from gpu_casebook.manifest.model import Expectation, Growth, Hang
 from gpu_casebook.reading import cuda_errors, stacks, tracebacks
-from gpu_casebook.reading.printed import read
+from gpu_casebook.reading.printed import is_cut, read
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
 
@@ -31,16 +31,28 @@ class Judgement(NamedTuple):
 def observe(result: TrialResult) -> Observation:
     """Read off a result all that an expectation can name, whatever was declared."""
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
-    raised = tracebacks.last_raised(stderr) if result.exit_status in _AFTER_UNCAUGHT and not result.hung else None
+    raised = _raised(result)
+    clear = raised if raised and not raised.unclear else None
     ended = {name: value for name, value in vars(result).items() if name in Observation.model_fields}
     return Observation(
         **ended,
-        exception=raised.type if raised else None,
-        message=raised.message if raised else None,
-        causes=list(raised.causes) if raised else [],
-        cuda_error=_cuda_error(stdout, stderr, raised),
+        exception=clear.type if clear else None,
+        message=clear.message if clear else None,
+        causes=list(clear.causes) if clear else [],
+        cuda_error=None if result.exit_status == 0 else _cuda_error(stdout, stderr, raised),
         **read(stdout)._asdict(),
     )
+
+
+def _raised(result: TrialResult) -> tracebacks.Raised | None:
+    if result.hung or result.exit_status not in _AFTER_UNCAUGHT:
+        return None
+    return tracebacks.last_raised(without_escapes(result.stderr))
+
+
+def _unclear(result: TrialResult) -> str:
+    raised = _raised(result)
+    return f"; {raised.unclear}" if raised and raised.unclear else ""
 
 
 def judge(expectation: Expectation, result: TrialResult, seen: Observation) -> Judgement:
@@ -95,19 +107,17 @@ def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -
         yield "memory: ended at the memory limit"
     else:
         yield from _wrong_end(expected, seen)
-    yield from _wrong_exception(expected, seen)
+    yield from _wrong_exception(expected, seen, result)
     yield from _wrong_message(expected, seen, result)
     if expected.cuda_error and seen.cuda_error != expected.cuda_error:
-        yield f"CUDA error: expected {expected.cuda_error}, saw {seen.cuda_error or 'none'}"
+        yield f"CUDA error: expected {expected.cuda_error}, saw {seen.cuda_error or f'none{_unclear(result)}'}"
     yield from _wrong_figures(expected, seen)
-    # One trial can only print them or not; whether they differ is seen over all trials.
-    for name in dict.fromkeys([*expected.differs, *expected.same]):
-        if name in seen.contradicted:
-            yield f"digest {name}: was printed with different values"
-        elif name not in seen.digests:
-            yield f"digest {name}: was not printed"
+    yield from _wrong_digests(expected, seen)
     if expected.growth:
         yield from _wrong_growth(expected.growth, seen)
+    named = expected.figures or expected.differs or expected.same or expected.growth
+    if named and is_cut(result.stdout):
+        yield "stdout: is too long to be kept whole, and may contradict itself in what was cut; print less"
 
 
 def _wrong_hang(expected: Hang, seen: Observation) -> Iterator[str]:
@@ -128,6 +138,15 @@ def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
             yield f"figure {name}: expected {bound}, was not printed"
         elif not bound.holds(seen.figures[name]):
             yield f"figure {name}: expected {bound}, saw {seen.figures[name]!r}"
+
+
+def _wrong_digests(expected: Expectation, seen: Observation) -> Iterator[str]:
+    """One trial can only print them or not; whether they differ is seen over all trials."""
+    for name in dict.fromkeys([*expected.differs, *expected.same]):
+        if name in seen.contradicted:
+            yield f"digest {name}: was printed with different values"
+        elif name not in seen.digests:
+            yield f"digest {name}: was not printed"
 
 
 def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
@@ -154,12 +173,12 @@ def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:
         yield f"exit status: expected {'not 0' if expected.must_fail else '0'}, saw {ending(seen)}"
 
 
-def _wrong_exception(expected: Expectation, seen: Observation) -> Iterator[str]:
+def _wrong_exception(expected: Expectation, seen: Observation, result: TrialResult) -> Iterator[str]:
     if not expected.exception:
         return
     if not seen.exception:
-        yield f"exception: expected {expected.exception}, saw {ending(seen)}"
-    elif seen.exception != expected.exception.removeprefix("builtins."):
+        yield f"exception: expected {expected.exception}, saw {ending(seen)}{_unclear(result)}"
+    elif seen.exception != expected.exception.removeprefix("builtins.").removeprefix("__main__."):
         yield f"exception: expected {expected.exception}, saw {exception(seen)}"
 
 
@@ -175,15 +194,18 @@ def _wrong_message(expected: Expectation, seen: Observation, result: TrialResult
 
 
 def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> str | None:
-    """Return the CUDA error that ended the process. One printed before an exception of another kind was survived."""
+    """Return the CUDA error that ended the process. One printed before an exception of another kind was survived.
+
+    Where no exception ended it, one that is reported counts; one that a help text speaks of does not.
+    """
     _, aborted, abort = stderr.rpartition("terminate called ")
     texts = [abort] if aborted else []
     if raised:
-        texts = [raised.message, *reversed(raised.causes), *texts]
+        texts = texts if raised.unclear else [raised.message, *reversed(raised.causes), *texts]
         return next(filter(None, map(cuda_errors.find, texts)), None)
     printed = f"{stdout}\n{stderr}"
     asserted = "cudaErrorAssert" if cuda_errors.find_assertion(printed) else None
-    return next(filter(None, map(cuda_errors.find, texts)), None) or cuda_errors.find_last(printed) or asserted
+    return next(filter(None, map(cuda_errors.find, texts)), None) or cuda_errors.find_reported(printed) or asserted
 
 
 def slope(points: Sequence[tuple[int, float]]) -> float:

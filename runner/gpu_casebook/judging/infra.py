@@ -7,7 +7,7 @@ confirmed. A missing import is none of them; it is a broken environment, and tha
 import re
 
 _SIGNS = {
-    "the disk is full": r"No space left on device",
+    "the disk is full": r"No space left on device|\[Errno 28\]",
     "no GPU is there": r"no CUDA-capable device is detected|cudaErrorNoDevice|No CUDA GPUs are available"
     r"|Found no NVIDIA driver on your system",
     "the NVIDIA driver's libraries are not there": r"libcuda\.so(?:\.1)?: cannot open shared object file"

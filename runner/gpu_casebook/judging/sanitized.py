@@ -5,13 +5,14 @@ declares a finding, that finding must be there besides: in every sanitized trial
 its end without one in fixed. A tool that is not there, or that gives no report, says nothing about the case.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
 from gpu_casebook.judging.decision import Decision
 from gpu_casebook.judging.expectation import Judgement, judge
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
-from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, sentence
+from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, sentence, short_name
 from gpu_casebook.reading.sanitizer import EXECUTABLE, parse, summary
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
@@ -31,6 +32,9 @@ def report(
     """Return what the tool printed among the program's own output; nothing of a run that the machine spoiled."""
     printed = "" if result.infra else result.stdout
     findings, closing = grouped(parse(printed, tool)), summary(printed)
+    if closing and not closing.errors:
+        # The program's own lines can begin as the tool's do. What it counts no error for is none.
+        findings = [finding for finding in findings if finding.kind is not Kind.OTHER]
     positions = (at for at, finding in enumerate(findings) if declared and not mismatches(declared, finding))
     return SanitizerReport(
         tool=tool,
@@ -72,6 +76,9 @@ def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement
     if found.summary.not_printed:
         why = f"{found.tool} did not print {found.summary.not_printed} reports more, and those it did are others"
         return Judgement(Outcome.INFRA, infra=why)
+    unfit = next((finding for finding in found.findings if finding.kind is Kind.TOOL), None)
+    if unfit and not found.summary.errors:
+        return Judgement(Outcome.INFRA, infra=f"{found.tool} may have missed something: {unfit.title}")
     nearest = min((mismatches(expected, finding) for finding in found.findings), key=len, default=None)
     return Judgement(Outcome.OTHERWISE, tuple(nearest or [f"{EXECUTABLE} found nothing"]))
 
@@ -80,13 +87,20 @@ def mismatches(expected: SanitizerFinding, finding: Finding) -> list[str]:
     """Return what differs from the expectation, line by line."""
     seen = {name: getattr(finding, name) for name in ("tool", "kind", "access", "size", "kernel")}
     functions = [finding.kernel, finding.place.function, *(site.function for site in finding.sites)]
-    if expected.kernel and any(expected.kernel in function for function in functions if function):
+    if expected.kernel and any(_names(expected.kernel, function) for function in functions if function):
         seen["kernel"] = expected.kernel
     return [
         f"sanitizer {name}: expected {wanted}, found {'none' if found is None else found}"
         for name, found in seen.items()
         if (wanted := getattr(expected, name)) not in {None, found}
     ]
+
+
+def _names(declared: str, function: str) -> bool:
+    """Whether a function is the declared one: by its bare name, or where more is declared by any whole part."""
+    if re.fullmatch(r"\w+", declared):
+        return short_name(function) == declared
+    return re.search(rf"(?<!\w){re.escape(declared)}(?!\w)", function) is not None
 
 
 def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResult, seen: Observation) -> Judgement:

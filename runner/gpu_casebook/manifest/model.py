@@ -40,7 +40,7 @@ from gpu_casebook.words import DURATION, duration
 NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"
 VARIABLE_PATTERN = "^[A-Za-z_][A-Za-z0-9_]*$"
-EXCEPTION_PATTERN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+EXCEPTION_PATTERN = r"^[A-Za-z_]\w*(\.([A-Za-z_]\w*|<locals>))*(\([\w.]+\)|\[[\w., ]+\])?$"
 CUDA_ERROR_PATTERN = (
     f"^(cudaError[A-Z][A-Za-z0-9]*|({cuda_errors.LIBRARIES})_STATUS_[A-Z0-9_]+|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
 )
@@ -250,7 +250,8 @@ class SanitizerFinding(Model):
     access: Literal["read", "write", "atomic"] | None = Field(None, description="What the kernel did there.")
     size: Annotated[int, Field(ge=1)] | None = Field(None, description="Bytes: of the access, or of a leak.")
     kernel: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="The kernel's bare name, or any part of the full one with template and parameter lists."
+        None,
+        description="The kernel's bare name, or a part of the full one with `::`, `<` or `(` in it.",
     )
 
 
@@ -262,8 +263,8 @@ class Hang(Model):
 
     after: Seconds = Field(description="Time after the start from which on nothing makes progress: '20s'.")
     stack: Regex = Field(
-        description="Regular expression (Python's), searched in the stacks of each process; one at least must match. "
-        "Names of functions are best: _engine_run_backward, all_gather|all_reduce."
+        description="Regular expression (Python's), searched in the names of the functions that the main thread of "
+        "each process is in; one at least must match: _engine_run_backward, all_gather|all_reduce."
     )
 
 
@@ -282,7 +283,7 @@ class Expectation(Model):
     exception: Annotated[str, Field(pattern=EXCEPTION_PATTERN, examples=["torch.OutOfMemoryError"])] | None = Field(
         None,
         description="Type of the exception that ends the script, as the traceback's last line has it: "
-        "triton.compiler.errors.CompilationError, ValueError.",
+        "triton.compiler.errors.CompilationError, ray.exceptions.RayTaskError(RuntimeError), ValueError.",
     )
     message: Regex | None = Field(
         None,

@@ -35,11 +35,28 @@ _BY_WORDING = {
 NAMES = frozenset(error.name for error in CUDA_ERRORS)
 """Runtime names. An expectation's `cuda_error` has one of these, or the name of a library's status."""
 
+_BY_CODE = {error.code: error.name for error in reversed(CUDA_ERRORS)}
+
 _TELLING_WORDS = 5
 _INTRODUCTION_LENGTH = 120
-_INTRODUCTION = re.compile(r"""(?:(?i:cuda|gpu).*[:'"(\])]\s?|CUDA )$""")
+_INTRODUCTION = re.compile(r"""(?:(?i:cuda|gpu).*(?:[:'"(\])]\s?|\(\d+\), )|CUDA )$""")
+_PLACE_BEHIND = re.compile(r" at line \d+ in file \S+\.cuh?\b")  # bitsandbytes names nobody before the text
+_OF_AMD = re.compile(r"\bHIP\b|\bhip[A-Z]|ROCm")
 _TEXTS = sorted((error.text for error in CUDA_ERRORS), key=len, reverse=True)
-_ANY = re.compile(rf"\b(?:cudaError|CUDA_ERROR_)\w+|{'|'.join(map(re.escape, _TEXTS))}")
+_ANY = re.compile(
+    r"\b(?:cudaError|CUDA_ERROR_)\w+"
+    r"|(?:\[(?P<numba>\d+)\] )?Call to cu\w+ results in UNKNOWN_CUDA_ERROR(?: \((?P<old_numba>\d+)\))?"
+    r"|CUDA error detected: (?P<warp>\d+)"
+    rf"|{'|'.join(map(re.escape, _TEXTS))}"
+)
+
+_REPORT = re.compile(
+    r"""(?:(?i:cuda|\bcu[a-z]|nccl|gpu|error|fail|launch|abort).*(?:[:,'"(\])]|with|in)\s?|CUDA |Error )$"""
+)
+_MENTION = re.compile(
+    r"\b(?:if|when(?:ever)?|such as|like|e\.g\.|example|usage|faq|means?|avoid|expect\w*)\b|--\w|\?", re.IGNORECASE
+)
+"""In a line that speaks of an error that others may meet: a help text, a usage, an advice."""
 
 
 LIBRARIES = "CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND"
@@ -58,9 +75,10 @@ _ANY_STATUS = re.compile(rf"\b(?:{_LIBRARY_STATUS.pattern})\b|{'|'.join(map(re.e
 
 _ASSERTION = re.compile(
     r"^(?P<place>\S+:\d+): (?P<function>.*): block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] "
-    r"Assertion `(?P<condition>.*)` failed\.\s*$",
-    re.MULTILINE,
+    r"Assertion `(?P<condition>.*)` failed\.\s*$"
 )
+_ASSERTION_LENGTH = 8192
+"""The pattern takes quadratic time on a line that repeats most of it."""
 
 
 class Assertion(NamedTuple):
@@ -76,15 +94,20 @@ def find(text: str) -> str | None:
     return next(_found(text), None) or next(_statuses(text), None)
 
 
-def find_last(text: str) -> str | None:
-    """Return the name of the last CUDA error in a text, or else of the last library's status, or None."""
-    *_, last = [None, *_statuses(text), *_found(text)]
+def find_reported(text: str) -> str | None:
+    """Return the name of the last CUDA error that a line of a program's output reports, or None.
+
+    That is where "CUDA error: ", "cudaMalloc failed: " or the like comes before it, and nothing in the line says that
+    it is but spoken of. Where there is none, the last library's status.
+    """
+    *_, last = [None, *_statuses(text, reported=True), *_found(text, reported=True)]
     return last
 
 
 def find_assertion(text: str) -> Assertion | None:
     """Return the first device-side assertion that the CUDA runtime reports to have failed, or None."""
-    match = _ASSERTION.search(text)
+    lines = (line for line in text.splitlines() if "Assertion `" in line and len(line) <= _ASSERTION_LENGTH)
+    match = next(filter(None, map(_ASSERTION.match, lines)), None)
     return Assertion(match["place"], match["function"], match["condition"]) if match else None
 
 
@@ -93,16 +116,31 @@ def is_library_status(name: str) -> bool:
     return _LIBRARY_STATUS.fullmatch(name) is not None
 
 
-def _statuses(text: str) -> Iterator[str]:
-    return (_NCCL_TEXTS.get(match[0], match[0]) for match in _ANY_STATUS.finditer(text))
+def _statuses(text: str, *, reported: bool = False) -> Iterator[str]:
+    for match in _ANY_STATUS.finditer(text):
+        if not reported or _is_reported(text, match):
+            yield _NCCL_TEXTS.get(match[0], match[0])
 
 
-def _found(text: str) -> Iterator[str]:
+def _found(text: str, *, reported: bool = False) -> Iterator[str]:
     for match in _ANY.finditer(text):
-        name = _BY_WORDING.get(match[0])
+        code = match["numba"] or match["old_numba"] or match["warp"]
+        name = _BY_CODE.get(code) if code else _BY_WORDING.get(match[0])
         before = text[max(0, match.start() - _INTRODUCTION_LENGTH) : match.start()]
-        if name and (_tells_by_itself(match[0]) or _INTRODUCTION.search(before)):
+        introduced = code or _INTRODUCTION.search(before) or _PLACE_BEHIND.match(text, match.end())
+        if (
+            name
+            and (introduced or _tells_by_itself(match[0]))
+            and not _OF_AMD.search(before.rpartition("\n")[2])
+            and (code or not reported or _is_reported(text, match))
+        ):
             yield name
+
+
+def _is_reported(text: str, match: re.Match[str]) -> bool:
+    before = text[max(0, match.start() - _INTRODUCTION_LENGTH) : match.start()].rpartition("\n")[2]
+    behind = text[match.end() : match.end() + _INTRODUCTION_LENGTH].partition("\n")[0]
+    return _REPORT.search(before) is not None and not _MENTION.search(f"{before} {behind}")
 
 
 def _tells_by_itself(wording: str) -> bool:

@@ -268,7 +268,7 @@ def _access(finding: Finding) -> str:
     adjective = adjectives.get(finding.kind, "invalid")
     article = "a" if finding.kind is Kind.MISALIGNED else "an"
     space = f" {finding.space}-memory" if finding.space not in {None, "global"} else ""
-    return f"{article} {adjective}{space} {finding.access} of {_bytes(finding)}"
+    return f"{article} {adjective}{space} {finding.access or 'access'} of {_bytes(finding)}"
 
 
 _FAR = 2**40

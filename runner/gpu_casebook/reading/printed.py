@@ -55,6 +55,11 @@ def read(stdout: str) -> Printed:
     return Printed(figures, digests, dict(sorted(thinned.items())), [*contradicted])
 
 
+def is_cut(stdout: str) -> bool:
+    """Return whether the middle of the stream is missing, and with it what may contradict the rest."""
+    return any(map(_CUT.fullmatch, stdout.split("\n")))
+
+
 def _whole_lines(stdout: str) -> Iterator[str]:
     """Without those at either side of a cut: the half of a number is a number too."""
     lines = stdout.split("\n")

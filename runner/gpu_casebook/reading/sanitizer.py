@@ -15,6 +15,9 @@ from gpu_casebook.text import one_line, without_escapes
 
 EXECUTABLE = "compute-sanitizer"
 PRINT_LIMIT = 10
+LAUNCH_TIMEOUT_S = 3600
+"""For the first CUDA call. The tool's own 10 s are less than torch takes to be imported; a trial has its limit anyway.
+"""
 VARIABLES: Mapping[str, str] = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """PyTorch's allocator hands out pieces of large blocks: without this, one tensor's end is another's beginning."""
 
@@ -29,7 +32,8 @@ def at_odds_with_capture(said: str) -> bool:
 
 def command(tool: Tool, program: Sequence[str], *, print_limit: int = PRINT_LIMIT) -> list[str]:
     """Return `program` under `tool`. Leaks are not looked for: a Python process never frees everything."""
-    return [EXECUTABLE, "--tool", tool.value, "--print-limit", str(print_limit), *program]
+    options = {"--tool": tool.value, "--print-limit": print_limit, "--launch-timeout": LAUNCH_TIMEOUT_S}
+    return [EXECUTABLE, *(str(word) for option in options.items() for word in option), *program]
 
 
 _NUMBER = r"\d+(?:[.,' \u00a0\u202f]\d{3})*"  # grouped as the machine's locale has it
@@ -42,7 +46,7 @@ _REASON = r"(?: \(error \d+\))?(?: due to \"(?P<detail>.*)\")?"
 _TITLES: tuple[tuple[Kind, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
-        (Kind.INVALID_ACCESS, rf"Invalid __(?P<space>\w+)__ (?P<access>[\w-]+) of size (?P<size>{_NUMBER})"),
+        (Kind.INVALID_ACCESS, rf"Invalid __(?P<space>\w+)__ (?:(?P<access>[\w-]+)|\?) of size (?P<size>{_NUMBER})"),
         (Kind.RACE, rf"Potential invalid __(?P<space>\w+)__ (?P<access>[\w-]+) of size (?P<size>{_NUMBER})"),
         (Kind.RACE, r"Race reported between (?P<site>.+)"),
         (Kind.RACE, r"(?:\([^)]*\) )?Potential (?P<detail>RAW|WAR|WAW) hazard detected(?:.* at __(?P<space>\w+)__)?"),
@@ -77,7 +81,7 @@ _FACTS = tuple(
         r"(?:Address|Access (?:to|at)|Barrier at) 0x[0-9a-f]+ (?P<problem>.+)",
         rf"and is (?:(?P<distance>{_NUMBER}) bytes? )?(?P<side>before|after|inside) the nearest allocation",
         rf"and is .* the nearest allocation.*? of size (?P<allocation>{_NUMBER})",
-        r"Uninitialized access to 0x[0-9a-f]+ on access by (?P<call>\w+)",
+        r"Uninitialized access (?:to|at) 0x[0-9a-f]+ on access by (?P<call>\w+)",
         r"(?P<unused>Not written.*)",
     )
 )
@@ -85,18 +89,20 @@ _FACTS = tuple(
 _IN_TITLE = (
     re.compile(rf"threads starting at (?P<thread>{_DIM3})"),
     re.compile(rf"in block (?P<block>{_DIM3})"),
+    re.compile(r"Deadlock detected .* at (?P<place>\S.*)$"),
 )
 _PLACES = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?P<function>.+)(?:\+|:)0x[0-9a-f]+(?: in (?P<file>.+):(?P<line>\d+))?",  # kernel(int)+0x70 in file.cu:6
-        r"0x[0-9a-f]+ in (?P<file>[^:]+):(?P<line>\d+):(?P<function>.+)",  # 0xd80 in file.cu:162:kernel(int)
+        # 0xd80 in file.cu:162:kernel(int), or a frame of 2019 to 2023: file.cu:20:kernel(int*) [0x310]
+        r"(?:0x[0-9a-f]+ in )?(?P<file>[^:]+):(?P<line>\d+):(?P<function>.+?)(?: \[0x[0-9a-f]+\])?",
         r"0x[0-9a-f]+ in (?P<function>.+)",
         r"0x[0-9a-f]+",
         r"(?P<function>[^+]+?)(?: in (?P<file>.+):(?P<line>\d+))?",
     )
 )
-_DEVICE_FRAME = re.compile(r"^Device Frame: ?(.+)$", re.MULTILINE)
+_DEVICE_FRAME = re.compile(r"^Device Frame: ?(?!NVIDIA Internal)(.+)$", re.MULTILINE)  # OptiX has such, unnamed
 _HOST_FRAME = re.compile(r"Host Frame: ?(.+)")
 _HAZARDS = re.compile(rf"\[({_NUMBER}) hazards?\]")
 _SITE = re.compile(
@@ -115,14 +121,18 @@ _DETAIL = re.compile(
 _NOT_FINDINGS = re.compile(
     r"COMPUTE-SANITIZER$|CUDA-MEMCHECK$|\w+ SUMMARY:|Target application returned an error"
     r"|Tracking kernels launched by child processes|This tool is deprecated|Please use the compute-sanitizer"
+    r"|Default timeout can be adjusted"
     r"|(?!Deadlock)[\w: ]+ called by threads"
 )
 
 
 def parse(text: str, tool: Tool) -> list[Finding]:
     """Return every report in `text`, in order, however much of the program's own output lies between."""
-    blocks = (block for block in _blocks(text) if not _NOT_FINDINGS.match(block[0]))
-    return [_finding(block, tool) for block in blocks]
+    blocks = [block for block in _blocks(text) if not _NOT_FINDINGS.match(block[0])]
+    findings = [_finding(block, tool) for block in blocks]
+    # Where the lines of two processes are mixed, a title comes alone, and its details go to the other's.
+    whole = [found for found in findings if found.kind is not Kind.INVALID_ACCESS or "\n" in found.text]
+    return whole or findings
 
 
 def summary(text: str) -> Summary | None:

@@ -23,6 +23,7 @@ PROCESSES_SHOWN = 8
 
 _FAULTHANDLER_FRAME = re.compile(r'^  File ".*", line \d+ in (.+)$', re.MULTILINE)
 _PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*):\d+\)$", re.MULTILINE)
+_PY_SPY_FUNCTION = re.compile(r"^    (\S.*) \(.*\)$", re.MULTILINE)
 _PY_SPY_HEAD = re.compile(r"\AProcess .*\n(?:Python .*\n)?\n?")
 _PY_SPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ ", re.MULTILINE)
 _OF_C = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs")
@@ -72,19 +73,33 @@ def _python_command(words: Iterator[str]) -> str | None:
 
 def standing_at(stack: ProcessStack) -> str | None:
     """Return the Python function that the main thread is in, or None if the stack does not show it."""
+    if stack.source == "faulthandler":
+        return next(iter(_functions(stack)), None)
+    frames = (match for match in _PY_SPY_FRAME.finditer(_main_thread(stack)) if not match[2].endswith(_OF_C))
+    found = next(frames, None)
+    return found[1].rpartition(".")[2] if found else None
+
+
+def _main_thread(stack: ProcessStack) -> str:
     match stack.source:
         case "faulthandler":
-            main_thread = stack.text.rpartition("(most recent call first):")[2]
-            found = _FAULTHANDLER_FRAME.search(main_thread)
-            return found[1] if found else None
+            return stack.text.rpartition("(most recent call first):")[2]
         case "py-spy" | "py-spy native":
             before, named, after = stack.text.partition('"MainThread"')
-            main_thread = (after if named else before).partition("\nThread ")[0]
-            frames = (match for match in _PY_SPY_FRAME.finditer(main_thread) if not match[2].endswith(_OF_C))
-            found = next(frames, None)
-            return found[1].rpartition(".")[2] if found else None
+            return (after if named else before).partition("\nThread ")[0]
         case "kernel":
-            return None
+            return ""
+
+
+def _functions(stack: ProcessStack) -> list[str]:
+    """Return the functions that the main thread is in, innermost first; of the kernel its own words."""
+    match stack.source:
+        case "faulthandler":
+            return _FAULTHANDLER_FRAME.findall(_main_thread(stack))
+        case "py-spy" | "py-spy native":
+            return [match[1] for match in _PY_SPY_FUNCTION.finditer(_main_thread(stack))]
+        case "kernel":
+            return [stack.text]
 
 
 def standing(stacks: Sequence[ProcessStack]) -> str:
@@ -110,8 +125,11 @@ def who(stack: ProcessStack) -> str:
 
 
 def matching(pattern: str, stacks: Iterable[ProcessStack]) -> list[ProcessStack]:
-    """Return the stacks in whose text the regular expression is found."""
-    return [stack for stack in stacks if re.search(pattern, stack.text)]
+    """Return the stacks with a function of the main thread in whose name the regular expression is found.
+
+    Another thread is where it is for reasons of its own, and the name of a file says nothing of what waits.
+    """
+    return [stack for stack in stacks if any(re.search(pattern, name) for name in _functions(stack))]
 
 
 def _ranks(processes: Collection[ProcessStack]) -> list[ProcessStack]:
