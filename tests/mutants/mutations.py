@@ -29,6 +29,9 @@ def f():
         traceback.print_exc()
 f()
 """
+CAUGHT = f"import logging, sys, traceback\ntry:\n    {RAISES}except ValueError:\n    {{}}\n"
+SAID_AT_EXIT = "import atexit, sys\natexit.register(sys.stderr.write, 'sizes 64 and 16 differ\\n')\n"
+CONTRADICTED_IN_THE_CUT = "noise = 'x\\n' * 500_000\nprint('{0}', noise, '{1}', noise, '{0}', sep='\\n')\n"
 IN_CHILD = "import subprocess, sys\nchild = subprocess.run([sys.executable, '-c', {script!r}])\n"
 
 
@@ -140,6 +143,15 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
             "ends at once with status 3 afterwards", WRONG, f"import atexit, os\natexit.register(os._exit, 3)\n{RAISES}"
         ),
         repro("does not compile", WRONG, "def f(:\n"),
+        repro("prints it and gives up", WRONG, CAUGHT.format("traceback.print_exc()") + "sys.exit('no licence')\n"),
+        repro("logs it and ends with status 1", WRONG, CAUGHT.format("logging.exception('x')") + "sys.exit(1)\n"),
+        repro("ends with status 1 as its child raises it", WRONG, f"{IN_CHILD.format(script=RAISES)}sys.exit(1)\n"),
+        repro("has its words from an exit handler", WRONG, f"{SAID_AT_EXIT}raise ValueError('x')\n"),
+        repro(
+            "handles it, then raises a nameless type",
+            WRONG,
+            f"try:\n    {RAISES}except ValueError:\n    raise type('no name!', (Exception,), {{}})\n",
+        ),
     ),
     "message": (
         repro("says it and fails", WRONG, "print('the loss rose at step 3')\nraise SystemExit(1)\n"),
@@ -180,6 +192,7 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
             WRONG,
             f"{ACCELERATOR_ERROR}raise AcceleratorError('CUDA error: device-side assert triggered')\n",
         ),
+        repro("has it on AMD", WRONG, kinds.CUDA_RAISED.repro.replace("CUDA", "HIP").replace("cuda", "hip")),
         repro("finds no GPU", OPEN, "raise RuntimeError('No CUDA GPUs are available')\n"),
     ),
     "CUDA error in an abort": (
@@ -205,6 +218,7 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
         ),
         repro("prints it, then raises", WRONG, kinds.CUDA_PRINTED.repro.replace("sys.exit(1)", RAISES)),
         repro("prints the words alone", WRONG, "import sys\nsys.exit('misaligned address')\n"),
+        repro("only speaks of it", WRONG, "import sys\nsys.exit('usage: x [--on-error cudaErrorMisalignedAddress]')\n"),
         repro("finds the GPU busy", OPEN, "import sys\nsys.exit('cudaErrorDevicesUnavailable')\n"),
     ),
     "figures": (
@@ -215,6 +229,8 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
         repro("gives its figure and fails", WRONG, "print('rel_err=0.25')\nraise SystemExit(1)\n"),
         repro("gives its figure and dies", WRONG, "print('rel_err=0.25')\n" + dies_of_signal("SIGSEGV")),
         repro("gives its figure within a line", NOT, "print('it is rel_err=0.25 here')\n"),
+        repro("contradicts itself unseen", NOT, CONTRADICTED_IN_THE_CUT.format("rel_err=0.25", "rel_err=0")),
+        fixed("contradicts itself unseen", FIX, CONTRADICTED_IN_THE_CUT.format("rel_err=1e-7", "rel_err=1")),
     ),
     "non-finite": (
         repro("has another count", NOT, "print('nonfinite=556')\n"),
@@ -267,6 +283,12 @@ _PROGRESS = (
 OF_HANG = (
     Mutation(name="as it is", right=CONFIRMED),
     repro("hangs elsewhere", WRONG, kinds.waits_in("read_data")),
+    repro(
+        "hangs elsewhere beside a thread that waits",
+        WRONG,
+        "import threading, time\ndef wait_for_peer(): time.sleep(600)\n"
+        f"threading.Thread(target=wait_for_peer).start()\n{kinds.waits_in('read_data')}",
+    ),
     repro("is slow", WRONG, _PROGRESS, timeout_s=8),
     repro("fails instead", WRONG, RAISES),
     repro("dies instead", WRONG, dies_of_signal("SIGSEGV")),

@@ -100,6 +100,8 @@ def test_first_and_last() -> None:
         ("  what():  CUDA error: an illegal memory access was encountered", ILLEGAL),
         ("GPUassert: an illegal memory access was encountered x.cu 5", ILLEGAL),
         ("CUDA error 700 at ggml-cuda.cu:6863: an illegal memory access was encountered", ILLEGAL),
+        ("CUDA out of memory. Tried to allocate 2 GiB. If reserved memory is large", "cudaErrorMemoryAllocation"),
+        ("cudaErrorIllegalAddress", ILLEGAL),
         ("launch failed with cudaErrorInvalidValue", "cudaErrorInvalidValue"),
         ("Error invalid configuration argument at line 117 in file /ops.cu", "cudaErrorInvalidConfiguration"),
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED"),

@@ -142,6 +142,14 @@ UNCLEAR = {
             unclear="ZeroDivisionError is followed by 'no licence': was it caught?",
         ),
     ),
+    "caught and logged at module level": (
+        "import logging\ntry: 1 / 0\nexcept ZeroDivisionError: logging.exception('it failed')\nraise SystemExit(1)",
+        Raised(
+            "ZeroDivisionError",
+            "division by zero",
+            unclear="ZeroDivisionError follows a log record: was it caught?",
+        ),
+    ),
     "without a message": (
         "import sys, traceback\ntry: assert 0\nexcept AssertionError: traceback.print_exc()\nsys.exit('gave up')",
         Raised("AssertionError", "", unclear="AssertionError is followed by 'gave up': was it caught?"),
@@ -239,7 +247,8 @@ PLAIN = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\
         "wandb: \nwandb: Run history:\n",
         "W0726 10:11:12.345678 12345 site-packages/torch/x.py:5] watchdog\n",
         "2024-07-26 10:11:12.345678: E external/local_xla/xla/stream_executor/cuda/cuda_driver.cc:1] failed\n",
-        "ERROR:root:cleaning up\n",
+        "\r 10%|#   | 1/10 [00:01<00:09]\n",
+        "(EngineCore pid=123) ERROR 07-26 10:11:12 [core.py:1] gave up\n",
         "node:123:456 [0] NCCL INFO comm 0x1 rank 0 Abort COMPLETE\n",
         PLAIN.replace('"x.py", line 1, in <module>', '"driver.pyx", line 260, in cupy_backends.cuda.moduleUnload')
         + "Exception ignored in: 'cupy.cuda.function.Module.__dealloc__'\n",
@@ -350,8 +359,9 @@ def test_a_traceback_quoted_in_the_message_belongs_to_it() -> None:
     assert seen.message.endswith("ValueError: v")
 
 
-def test_python_m_begins_in_runpy() -> None:
-    assert last_raised(PLAIN.replace("<module>", "_run_module_as_main")) == Raised("ValueError", "v")
+def test_python_m_is_a_child() -> None:
+    runpy = '  File "<frozen runpy>", line 198, in _run_module_as_main\n  File "x.py"'
+    assert last_raised(PLAIN.replace('  File "x.py"', runpy)) is None
 
 
 def test_frames_without_end_are_read_in_one_go() -> None:

@@ -37,6 +37,7 @@ NAMES = frozenset(error.name for error in CUDA_ERRORS)
 
 _BY_CODE = {error.code: error.name for error in reversed(CUDA_ERRORS)}
 
+_NAMES = ("cudaError", "CUDA_ERROR_")
 _TELLING_WORDS = 5
 _INTRODUCTION_LENGTH = 120
 _INTRODUCTION = re.compile(r"""(?:(?i:cuda|gpu).*(?:[:'"(\])]\s?|\(\d+\), )|CUDA )$""")
@@ -54,7 +55,7 @@ _REPORT = re.compile(
     r"""(?:(?i:cuda|\bcu[a-z]|nccl|gpu|error|fail|launch|abort).*(?:[:,'"(\])]|with|in)\s?|CUDA |Error )$"""
 )
 _MENTION = re.compile(
-    r"\b(?:if|when(?:ever)?|such as|like|e\.g\.|example|usage|faq|means?|avoid|expect\w*)\b|--\w|\?", re.IGNORECASE
+    r"\b(?:if|when(?:ever)?|such as|like|e\.g\.|example|usage|faq|means?|avoid|expect\w*)\b|--\w", re.IGNORECASE
 )
 """In a line that speaks of an error that others may meet: a help text, a usage, an advice."""
 
@@ -97,8 +98,8 @@ def find(text: str) -> str | None:
 def find_reported(text: str) -> str | None:
     """Return the name of the last CUDA error that a line of a program's output reports, or None.
 
-    That is where "CUDA error: ", "cudaMalloc failed: " or the like comes before it, and nothing in the line says that
-    it is but spoken of. Where there is none, the last library's status.
+    That is where "CUDA error: ", "cudaMalloc failed: " or the like comes before it, and nothing there says that it is
+    but spoken of; or where its name is all of the line. Where there is none, the last library's status.
     """
     *_, last = [None, *_statuses(text, reported=True), *_found(text, reported=True)]
     return last
@@ -139,10 +140,12 @@ def _found(text: str, *, reported: bool = False) -> Iterator[str]:
 
 def _is_reported(text: str, match: re.Match[str]) -> bool:
     before = text[max(0, match.start() - _INTRODUCTION_LENGTH) : match.start()].rpartition("\n")[2]
-    behind = text[match.end() : match.end() + _INTRODUCTION_LENGTH].partition("\n")[0]
-    return _REPORT.search(before) is not None and not _MENTION.search(f"{before} {behind}")
+    behind = text[match.end() : match.end() + _INTRODUCTION_LENGTH].partition("\n")[0].rstrip()
+    if not before.strip() and not behind:
+        return match[0].startswith(_NAMES)
+    return _REPORT.search(before) is not None and not _MENTION.search(before) and not behind.endswith("?")
 
 
 def _tells_by_itself(wording: str) -> bool:
     """Return False for texts such as "invalid argument": only after something like "CUDA error: " are they CUDA's."""
-    return wording.startswith(("cudaError", "CUDA_ERROR_")) or len(wording.split()) >= _TELLING_WORDS
+    return wording.startswith(_NAMES) or len(wording.split()) >= _TELLING_WORDS

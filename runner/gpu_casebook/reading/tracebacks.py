@@ -1,15 +1,14 @@
 """The Python exception that ended a process, read off its stderr.
 
-A process that dies of an exception prints its traceback from the top: the first frame is the script's own module (or
-runpy's). Tracebacks of threads, of children, of ignored exceptions and of most that were caught and logged begin in a
+A process that dies of an exception prints its traceback from the top: the first frame is the script's own module.
+Tracebacks of threads, of children, of ignored exceptions and of most that were caught and logged begin in a
 function, and are passed over. Hydra, rich (so typer and Lightning) and IPython print forms of their own, which count
 where Python printed none.
 
 One caught at module level and printed looks like one that was not caught, until the program prints something else.
-So where text follows that belongs neither to the message nor to what Python, C++ and loggers print at the end, the
-exception is `unclear`. A message that goes on belongs together where it is indented, has a blank line, follows a colon,
-is spelled out in the statement that raised, or is of a kind known here: another second line can't be told from what was
-printed afterwards.
+So behind a record of `logging`, and where text follows that belongs neither to the message nor to what Python and C++
+print at the end, the exception is `unclear`. A message goes on where it is indented, has a blank line, follows a colon,
+is spelled out in the statement that raised, or is of a kind known here; another second line may be the program's.
 """
 
 import re
@@ -37,11 +36,12 @@ _IPYTHON = re.compile(r"(?P<type>\w+) {2,}Traceback \(most recent call last\)")
 _AFTERWARDS = re.compile(
     r"Exception ignored |Exception in thread |Error in atexit|terminate called |Fatal Python error: "
     r"|Process \S+:$|\S+:\d+: \w*Warning: |Set the environment variable HYDRA_FULL_ERROR=1"
-    r"|wandb: |\[?[EWIF]\d{4}|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b"
+    r"|wandb: |\[?[EWIF]\d{4}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [EWIF] |\r| *\d+%\||\(\w+ pid=\d+"
     r"|\S+:\d+:\d+ \[\d+\] NCCL |\*\*\* |(?:free|malloc|munmap_chunk)\(\): |double free |corrupted "
     r"|Aborted|Segmentation fault"
 )
-"""What Python, C++ and loggers print to stderr between an uncaught exception and the end of the process."""
+"""What Python, the loggers of C++, progress bars and other processes print after an uncaught exception."""
+_LOGGED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:")
 _OPEN_ENDED = re.compile(r"at \d+:\d+:|ray::|\d+ validation errors? for |$|.*:\s*$|-{4,}$")
 """A line of a message after which all that follows belongs to it: Triton's source, Ray's frames, pydantic's fields."""
 _GOES_ON = re.compile(
@@ -139,6 +139,8 @@ def _alike(raised: Raised) -> tuple[str, str]:
 def _ended_by(lines: Sequence[str]) -> Raised | None:
     if chain := _chain(lines):
         *causes, last = (raised for _, raised in _read(lines, chain))
+        if _LOGGED.match(lines[chain[0].start - 1]):
+            last = replace(last, unclear=f"{last.type} follows a log record: was it caught?")
         return replace(last, causes=tuple(map(str, causes)))
     at = _by_others(lines)
     if at is None:
@@ -186,10 +188,8 @@ def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
 
 
 def _is_top_level(frame: re.Match[str]) -> bool:
-    """Whether it is a script's own frame. One without a file (`python -c`) is a child's, as a trial is a script."""
-    if frame["function"] == "<module>":
-        return frame["file"] not in {"<string>", "<stdin>"}
-    return frame["function"] == "_run_module_as_main"
+    """Whether it is a script's own frame. `python -c` and `python -m` are children's, as a trial is a script."""
+    return frame["function"] == "<module>" and frame["file"] not in {"<string>", "<stdin>"}
 
 
 def _by_others(lines: Sequence[str]) -> int | None:
