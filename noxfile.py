@@ -64,7 +64,8 @@ def title_of(manifest: Path) -> str:
     """The title, read without a YAML parser: nox's own environment has none, and there may be a thousand cases."""
     with manifest.open("rb") as file:
         found = re.search(rb"^title:[ \t]*(.+?)[ \t]*$", file.read(4096), re.MULTILINE)
-    return found[1].decode("utf-8", "replace").strip("'\"") if found else ""
+    title = found[1].decode("utf-8", "replace").strip("'\"") if found else ""
+    return "".join(letter for letter in title if letter.isprintable())
 
 
 for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
-from gpu_casebook.document import Document
+from gpu_casebook.document import Bytes, Document, Moment, Seconds
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.kinds import Grade
 from gpu_casebook.kinds import Variant as Variant  # noqa: PLC0414 most modules take it from here
@@ -53,7 +52,7 @@ class Observation(Document):
     timed_out: bool = False
     hung: bool = False
     """The engine ended it, because nothing of it moved any more `hung_after_s` seconds after its start."""
-    hung_after_s: float | None = None
+    hung_after_s: Seconds | None = None
     slow: bool = False
     """It was seen to make progress until the time limit ended it."""
     stacks: list[ProcessStack] = Field(default_factory=list)
@@ -108,7 +107,7 @@ class ProbeRecord(Document):
     """The kind of the record, by which its probe is found: see `gpu_casebook.probe_registry`."""
     note: str | None = None
     """Why it gave nothing."""
-    duration_s: float = 0.0
+    duration_s: Seconds = 0.0
     stdout: str = ""
     stderr: str = ""
 
@@ -139,7 +138,7 @@ class Trial(Document):
     growth: float | None = None
     """Of the series whose growth the expectation bounds, per step after warm-up."""
     observation: Observation
-    duration_s: float
+    duration_s: Seconds
     stdout: str
     stderr: str
     sanitizer: SanitizerReport | None = None
@@ -187,7 +186,7 @@ class Gpu(Document):
 
     name: str
     compute_capability: str
-    memory_bytes: int | None = None
+    memory_bytes: Bytes | None = None
     driver: str | None = None
 
 
@@ -210,7 +209,7 @@ class ImageFacts(Document):
 
     name: str
     id: str
-    size_bytes: int
+    size_bytes: Bytes
     base: str | None = None
 
 
@@ -270,9 +269,9 @@ class CaseFacts(Document):
 class Durations(Document):
     """Seconds: getting the environment ready, and all trials together."""
 
-    prepare_s: float
-    trials_s: float
-    total_s: float
+    prepare_s: Seconds
+    trials_s: Seconds
+    total_s: Seconds
 
 
 class Evidence(Document):
@@ -295,7 +294,7 @@ class Evidence(Document):
     """Trials under compute-sanitizer, where the case declares a finding: counted apart from `trials`, see `rates`."""
     probes: list[Annotated[SerializeAsAny[ProbeRecord], BeforeValidator(_probe_record)]] = Field(default_factory=list)
     """Instrumented runs of repro after the verdict. They explain it, and never decide it."""
-    started: datetime
+    started: Moment
     durations: Durations
     command: str
     """The exact command that does it again."""

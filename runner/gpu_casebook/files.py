@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,10 +38,27 @@ def read_text(path: Path, most: int, encoding: str = "utf-8") -> str:
         raise OSError(errno.EILSEQ, "is not UTF-8; save it as UTF-8", str(path)) from None
 
 
+def disk_is_full(error: OSError) -> bool:
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
+def os_reason(error: OSError) -> str:
+    """Return what an error of the system says, in one line."""
+    at = f" {error.filename}" if error.filename else ""
+    return f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
+
+
 def unreadable(error: OSError) -> str:
     """Return what is wrong with a file that can't be read, as words that go on after its name."""
     why = "is missing" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
     return why if why.startswith("is ") else f"can't be read: {why}"
+
+
+def check_writable(directory: Path) -> None:
+    """Raise OSError if no file can be made in the directory, or in the one where it would be made."""
+    there = next(place for place in (directory, *directory.absolute().parents) if os.path.lexists(place))
+    with tempfile.TemporaryFile(dir=there):
+        pass
 
 
 def write_whole(path: Path, text: str, *, sync: bool = False) -> Path:

@@ -49,6 +49,8 @@ def size(value: int) -> str:
 
 def spread(values: list[float]) -> str:
     """Return the range of durations: 6.8 s, or 6.8 s to 9.1 s."""
+    if not values:
+        return "no time"
     low, high = seconds(min(values)), seconds(max(values))
     return low if low == high else f"{low} to {high}"
 

@@ -66,3 +66,19 @@ def test_a_directory_without_a_run_is_said(tmp_path: Path) -> None:
         gather(tmp_path / "all", [tmp_path], "all")
     with pytest.raises(UsageError, match="no reports directory"):
         gather(tmp_path / "all", [], "all")
+
+
+def test_nothing_behind_a_link_gets_into_it(tmp_path: Path) -> None:
+    source = keep(tmp_path / "a", run([finished(RWKV)]))
+    (tmp_path / "secret").write_text("secret")
+    (source / "evidence" / "x").mkdir(parents=True)
+    (source / "evidence" / "x" / "y.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(UsageError, match=r"y\.json: is behind a symlink"):
+        gather(tmp_path / "all", [source], "nightly")
+    (source / "evidence" / "x" / "y.json").unlink()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "y.json").write_text("secret")
+    (source / "evidence" / "z").symlink_to(tmp_path / "other")
+    with pytest.raises(UsageError, match=r"y\.json: is behind a symlink"):
+        gather(tmp_path / "all", [source], "nightly")
+    assert not (tmp_path / "all" / "evidence").exists()

@@ -93,7 +93,7 @@ for place in ("/", "/case", "/usr", "/etc"):
 
 def test_shared_memory_is_as_large_as_torch_needs_it(docker_bench: Bench) -> None:
     result = docker_bench.run("import os; s = os.statvfs('/dev/shm'); print(s.f_bsize * s.f_blocks)")
-    assert int(result.stdout) == Limits().memory_bytes // 2
+    assert int(result.stdout) == Limits().memory_bytes
 
 
 def test_one_volume_for_all_trials_with_the_same_files(docker_subject: DockerSubject) -> None:

@@ -678,6 +678,37 @@ def wrong_files(checkout: Checkout) -> list[str]:
     return [str(each).removeprefix("cases/tiny/") for each in caught.value.problems]
 
 
+class TestContained:
+    """What a manifest may not do to who reads it, or to the machine."""
+
+    @pytest.mark.parametrize("title", [r"\e]0;x\a", r"a\u202eb", r"a\u200bb", r"\U000E0041", r"a\tb", r"a\rb"])
+    def test_titles_that_are_no_plain_text(self, checkout: Checkout, change: Change, title: str) -> None:
+        manifest = change("A sum in bfloat16 loses its small terms", f'"{title}"')
+        (problem,) = problems(checkout, manifest)
+        assert problem.startswith(("3: title: holds control characters", "3: title: must be one line"))
+        assert problem.isprintable()
+
+    @pytest.mark.parametrize(
+        "name", ["HOME", "TMPDIR", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"]
+    )
+    def test_variables_that_keep_a_trial_in_its_place(self, checkout: Checkout, change: Change, name: str) -> None:
+        (problem,) = problems(checkout, change("gpus: 1", f"gpus: 1\n    variables: {{{name}: all}}"))
+        assert f"{name} is set by the runner" in problem
+
+    def test_a_variable_with_a_nul(self, checkout: Checkout, change: Change) -> None:
+        (problem,) = problems(checkout, change("gpus: 1", 'gpus: 1\n    variables: {OWN: "a\\0b"}'))
+        assert "variables.OWN: holds a NUL" in problem
+
+    def test_memory_that_no_machine_has(self, checkout: Checkout, change: Change) -> None:
+        (problem,) = problems(checkout, change("timeout: 2m", "memory: 99999999999999TiB"))
+        assert "memory: " in problem
+
+    def test_a_page_beside_the_index(self, checkout: Checkout) -> None:
+        path = checkout.write(MANIFEST.replace("id: tiny", "id: readme"), name="readme")
+        with pytest.raises(ManifestError, match="readme is the name of the index"):
+            load(path, IMAGES, checkout.root)
+
+
 class TestFiles:
     @pytest.mark.parametrize(
         "place", ["data", "locks/current.txt", "README.md", "inner/data", "fixed.py", "__pycache__"]

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -7,7 +8,6 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_path, load
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
@@ -74,25 +74,30 @@ def test_no_evidence_is_an_empty_index(tmp_path: Path) -> None:
     assert "Nothing yet" in (tmp_path / "reports" / "README.md").read_text()
 
 
-def test_evidence_that_cannot_be_read_stops_before_anything_is_written(tmp_path: Path) -> None:
+def test_files_that_can_not_be_read_are_named_and_left_out(tmp_path: Path) -> None:
     publish(tmp_path, evidence())
-    page = tmp_path / "rwkv6-backward.md"
-    page.write_text("as it was")
-    broken = tmp_path / "evidence" / "other-case" / "x.json"
-    broken.parent.mkdir()
-    broken.write_text("{")
-    with pytest.raises(CasebookError, match=r"x\.json: can't be read"):
-        render_all(tmp_path)
-    assert page.read_text() == "as it was"
+    (tmp_path / "rwkv6-backward.md").write_text("spoiled")
+    for place in ("evidence/other-case", "watch", "bisect"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x.y.json").write_text("{")
+        (tmp_path / place / "directory.z.json").mkdir()
+        os.mkfifo(tmp_path / place / "fifo.z.json")
+    unread: list[str] = []
+    assert [path.name for path in render_all(tmp_path, unread.append)] == ["rwkv6-backward.md", "README.md"]
+    assert (tmp_path / "rwkv6-backward.md").read_text() != "spoiled"
+    assert len(unread) == 9
+    assert all("\n" not in line and "can't be read as" in line for line in unread)
 
 
-def test_new_evidence_is_safe_even_if_older_evidence_cannot_be_read(tmp_path: Path) -> None:
+def test_new_evidence_has_its_page_even_if_older_evidence_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = tmp_path / "evidence" / "other-case" / "x.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{")
-    with pytest.raises(CasebookError, match="other-case"):
-        publish(tmp_path, evidence())
+    assert publish(tmp_path, evidence()).is_file()
     assert load(evidence_path(tmp_path, evidence())) == evidence()
+    assert "other-case/x.json: can't be read" in capsys.readouterr().err
 
 
 def test_the_index_is_made_without_holding_all_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +127,7 @@ def test_pages_are_written_by_one_process_at_a_time(tmp_path: Path, monkeypatch:
         refused.append(path)
         return load(path)
 
-    monkeypatch.setattr(pages, "load", while_rendering)
+    monkeypatch.setattr(Evidence, "read", while_rendering)
     render_all(tmp_path)
     assert refused
 

@@ -2,10 +2,13 @@
 
 import errno
 import functools
+import io
+import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
@@ -13,6 +16,7 @@ import typer
 
 from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
+from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.run.options import FLAGS, Options
 
@@ -35,6 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=EPILOG,
 )
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
 EngineOption = Annotated[
@@ -70,14 +76,29 @@ def run_options(*, timeout: str | None = None, gpu: str | None = None, **given: 
 
 
 def main() -> NoReturn:
-    """Run the command line and exit. SIGTERM, as CI sends it, ends as cleanly as Ctrl-C."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Run the command line and exit. SIGTERM, as CI sends it, and a lost terminal end as cleanly as Ctrl-C."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed: the next file to be opened would take its place
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a terminal may lack a title's letters
+    for number in _ENDINGS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _interrupt)
     app()
     sys.exit()
 
 
 def _interrupt(*_: object) -> NoReturn:
+    for number in _ENDINGS:
+        signal.signal(number, _is_ending)
     raise KeyboardInterrupt
+
+
+def _is_ending(*_: object) -> None:
+    """Another signal must not stop what the first one began: the removal of what runs."""
+    with suppress(OSError):
+        os.write(2, b"casebook: ending what still runs; this takes seconds\n")
 
 
 def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
@@ -92,21 +113,25 @@ def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt:
             _end("interrupted; nothing is left running", ExitStatus.INTERRUPTED)
         except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
-                raise
-            _end(f"no space left on {error.filename or 'the disk'}; free some and run again", MachineError.exit_status)
+            if error.errno == errno.EPIPE:
+                raise  # whoever read the output has seen enough
+            _end(f"{os_reason(error)}{'; free some and run again' * disk_is_full(error)}", MachineError.exit_status)
 
     return wrapped
 
 
 def _end(text: str, status: int, *, listed: bool = False) -> NoReturn:
-    print(text if listed else f"casebook: {text}", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone
+        print(text if listed else f"casebook: {text}", file=sys.stderr)
     raise typer.Exit(status)
 
 
 def root() -> Path:
     """Return the checkout: the nearest directory from here upwards with cases/ and images/. Raises UsageError."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the working directory is gone; run this in a checkout of Casebook") from None
     for directory in (here, *here.parents, CHECKOUT):
         if (directory / "cases").is_dir() and (directory / "images").is_dir():
             return directory

@@ -1,6 +1,7 @@
 """`casebook case`: one case."""
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +26,8 @@ from gpu_casebook.cli.base import (
     run_options,
     shown,
 )
-from gpu_casebook.errors import UsageError
+from gpu_casebook.errors import MachineError, UsageError
+from gpu_casebook.files import check_writable, os_reason
 
 if TYPE_CHECKING:
     from gpu_casebook.console import Console
@@ -66,6 +68,8 @@ def run_one(
     from gpu_casebook.run.plan import Skipped
 
     top = root()
+    place = reports or top / "reports"
+    check_writable(place)
     out = Console(sys.stdout)
     found = find(top, case, known_images(top))
     options = run_options(
@@ -91,7 +95,12 @@ def run_one(
         raise typer.Exit(result.verdict.exit_status)
     for line in summary(result):
         out.say(line)
-    page = publish(reports or top / "reports", result)
+    try:
+        page = publish(place, result)
+    except OSError as error:
+        saved = Path(tempfile.mkdtemp(prefix="casebook-")) / "evidence.json"
+        result.write(saved)
+        raise MachineError(f"{os_reason(error)}; the evidence is in {saved}") from error
     out.say(f"report: {shown(page)}")
     raise typer.Exit(result.verdict.exit_status)
 

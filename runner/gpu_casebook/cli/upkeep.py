@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
+from gpu_casebook.errors import CasebookError
 from gpu_casebook.words import size
 
 _NAMED = 3
@@ -125,8 +126,11 @@ def report(
     """Render every report again from the evidence, with nothing run."""
     from gpu_casebook.report.rebuild import render_all
 
-    for path in render_all(reports or root() / "reports"):
+    unread = list[str]()
+    for path in render_all(reports or root() / "reports", unread.append):
         print(f"wrote {shown(path)}")
+    if unread:
+        raise CasebookError("\n".join(unread))
 
 
 @app.command()

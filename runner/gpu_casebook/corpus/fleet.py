@@ -26,14 +26,13 @@ from pydantic import ValidationError
 from gpu_casebook.corpus import fleet_node, worker
 from gpu_casebook.corpus.events import Event, Machine, Start
 from gpu_casebook.corpus.fleet_node import Attested, Came
-from gpu_casebook.corpus.jobs import os_reason
 from gpu_casebook.corpus.model import End, Settings, ended
 from gpu_casebook.corpus.pool import SPARE_S, WORK, cores
 from gpu_casebook.corpus.schedule import impossible
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_path
-from gpu_casebook.packages.uv import disk_is_full
+from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.revision import own_revision
 from gpu_casebook.text import one_line
 from gpu_casebook.words import plural

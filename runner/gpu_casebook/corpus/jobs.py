@@ -13,8 +13,8 @@ from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Evidence, Outcome, evidence_path
+from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.manifest.case import find, known_images
-from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.run.pipeline import prepare_case, run_case
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.text import one_line
@@ -103,12 +103,6 @@ def facts(evidence: Evidence) -> dict[str, Any]:
 
 def _broke(reason: str, *, stops: bool = False) -> dict[str, Any]:
     return {"end": End.BROKE, "reason": reason, "stops": stops}
-
-
-def os_reason(error: OSError) -> str:
-    """Return what an error of the system says, in one line."""
-    at = f" {error.filename}" if error.filename else ""
-    return f"no space left on{at or ' the disk'}" if disk_is_full(error) else f"{error.strerror or error}{at}"
 
 
 def _runner_reason(error: BaseException) -> str:

@@ -15,8 +15,9 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from gpu_casebook.corpus.model import Finished, Run
+from gpu_casebook.document import MAX_BYTES
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.files import write_whole
+from gpu_casebook.files import read_bytes, unreadable, write_whole
 
 RUN, JOURNAL, LOCK, HOLDER = "run.json", "journal.jsonl", "lock", "holder"
 _ID = "%Y%m%d-%H%M%S-%f"
@@ -52,13 +53,18 @@ def read(directory: Path) -> Run:
 def _read_journal(path: Path, run: Run) -> Iterator[Finished]:
     """Each job's first end; lines that are torn or about no job of the run are passed over."""
     left = {job.name for job in run.jobs}
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        for line in file:
-            with suppress(ValidationError):
-                finished = Finished.model_validate_json(line)
-                if line.endswith(b"\n") and finished.job.name in left:
-                    left.remove(finished.job.name)
-                    yield finished
+    try:
+        lines = read_bytes(path, MAX_BYTES).splitlines(keepends=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CasebookError(f"{path}: {unreadable(error)}; remove it") from None
+    for line in lines:
+        with suppress(ValidationError):
+            finished = Finished.model_validate_json(line)
+            if line.endswith(b"\n") and finished.job.name in left:
+                left.remove(finished.job.name)
+                yield finished
 
 
 class Journal:

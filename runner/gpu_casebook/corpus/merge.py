@@ -3,13 +3,15 @@
 `merged` is pure; `gather` writes the one run's record.
 """
 
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpu_casebook.corpus import journal
 from gpu_casebook.corpus.model import End, Finished, Run
+from gpu_casebook.document import MAX_BYTES
 from gpu_casebook.errors import UsageError
+from gpu_casebook.evidence import evidence_files
+from gpu_casebook.files import read_bytes
 from gpu_casebook.words import utc
 
 
@@ -48,8 +50,12 @@ def gather(reports: Path, sources: Iterable[Path], selection: str) -> Run:
     for source in sources:
         directory = journal.find(source, None)
         runs.append(journal.read(directory))
-        if (source / "evidence").is_dir():
-            shutil.copytree(source / "evidence", reports / "evidence", dirs_exist_ok=True)
+        for path in evidence_files(source):
+            if path.resolve() != source.resolve() / path.relative_to(source):
+                raise UsageError(f"{path}: is behind a symlink; put the file itself there")
+            into = reports / path.relative_to(source)
+            into.parent.mkdir(parents=True, exist_ok=True)
+            into.write_bytes(read_bytes(path, MAX_BYTES))
     if not runs:
         raise UsageError("no reports directory is named whose run could be merged")
     run = merged(runs, journal.new_id(reports, min(utc(run.started) for run in runs)), selection)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_serializer, model_validator
 
-from gpu_casebook.document import Document
+from gpu_casebook.document import Bytes, Document, Moment, Seconds
 from gpu_casebook.evidence import Rate, Variant, Verdict
 from gpu_casebook.kinds import Grade
 from gpu_casebook.run.options import CORPUS, Options
@@ -44,7 +44,7 @@ class Job(JobName, extra="ignore"):  # older runs also said how many cores a job
     gpus: int = 0
     shared: bool = False
     compute_capability: str | None = None
-    expected_s: float | None = None
+    expected_s: Seconds | None = None
     environment_key: str = ""
     because: str = ""
 
@@ -87,7 +87,7 @@ class Lost(Document):
 
     worker: str
     reason: str
-    after_s: float
+    after_s: Seconds
 
 
 class JobResult(Document):
@@ -104,7 +104,7 @@ class JobResult(Document):
     evidence: str | None = None
     worker: str = ""
     lost: list[Lost] = Field(default_factory=list)
-    duration_s: float = 0.0
+    duration_s: Seconds = 0.0
 
     @property
     def confirmed(self) -> bool:
@@ -121,8 +121,8 @@ class Finished(JobResult):
 
     job: Job
     end: End
-    started: datetime
-    built_s: float = 0.0
+    started: Moment
+    built_s: Seconds = 0.0
     stops: bool = False
 
 
@@ -136,15 +136,15 @@ class RunFacts(Document):
 
     schema_version: Literal[1] = 1
     id: str
-    started: datetime
-    ended: datetime | None = None
+    started: Moment
+    ended: Moment | None = None
     host: str = ""
     runner: str = ""
     command: str = ""
     selection: str = "all"
     workers: list[str] = Field(default_factory=list)
-    disk_before_bytes: int | None = None
-    disk_after_bytes: int | None = None
+    disk_before_bytes: Bytes | None = None
+    disk_after_bytes: Bytes | None = None
 
 
 class Run(RunFacts):

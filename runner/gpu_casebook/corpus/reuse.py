@@ -14,8 +14,7 @@ from pathlib import Path
 from gpu_casebook.corpus.jobs import facts
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.devices.hardware import HostGpu
-from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, evidence_files, load
+from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, evidence_files
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
@@ -139,12 +138,8 @@ def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
 
 
 def _there(reports: Path, job: Job) -> Iterator[tuple[Path, Evidence]]:
-    """What evidence there is of the case in this environment; what can't be read is none."""
-    for path in evidence_files(reports, job.case, job.environment):
-        try:
-            yield path, load(path)
-        except CasebookError:
-            continue
+    """Return what evidence there is of the case in this environment; what can't be read is none."""
+    return Evidence.read_all(evidence_files(reports, job.case, job.environment), lambda _: None)
 
 
 def _reused(job: Job, evidence: Evidence, path: str) -> Finished:

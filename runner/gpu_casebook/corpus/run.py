@@ -13,7 +13,6 @@ from typing import TextIO
 
 from gpu_casebook.corpus import driver, journal, pool, reuse, schedule, summary
 from gpu_casebook.corpus.events import Machine, Workers
-from gpu_casebook.corpus.jobs import os_reason
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings, ended
 from gpu_casebook.corpus.report import files as report
@@ -25,10 +24,10 @@ from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, UsageError
 from gpu_casebook.evidence import Variant
+from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import wheel_bytes
-from gpu_casebook.packages.uv import disk_is_full
 from gpu_casebook.report.pages import render
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import recipe, why_not
@@ -255,9 +254,10 @@ def _run(request: Request, record: Journal, crew: Crew, out: TextIO) -> int:
                 fail_fast=request.fail_fast,
             ).drive()
     except (KeyboardInterrupt, CasebookError, OSError) as error:
-        if crew.engine:
-            _sweep(run.settings)
         raise _stopped(error, record.run) from error
+    finally:
+        if crew.engine:  # it may have been away for a time, and workers killed
+            _sweep(run.settings)
     return _close(record, partial(print, file=out, flush=True))
 
 

@@ -207,7 +207,7 @@ def _files(directory: Path, shown: str) -> tuple[list[str], list[Problem]]:
 def dotted(location: Location) -> str:
     """Return a location as people write it: environments.current.requirements[2]."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return text.removeprefix(".")
+    return one_line(text.removeprefix("."))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -64,6 +64,8 @@ PATTERN_WORDS = {
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 
+_TAKEN = {"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
+
 TRIALS = 3
 """Trials of each variant unless the manifest says otherwise."""
 
@@ -193,8 +195,27 @@ def _least_rate(value: Any) -> Bound:
     return Bound.parse(value)
 
 
+def _variable_name(value: str) -> str:
+    if value in _TAKEN or value.startswith("NVIDIA_"):
+        raise ValueError(f"{value} is set by the runner, which keeps a trial to its own files and GPUs; leave it out")
+    return value
+
+
+def _variable(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("holds a NUL, which no variable of the environment can")
+    return value
+
+
+def _plain(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("holds control characters, or some that hide or turn round text; leave them out")
+    return value
+
+
+VariableName = Annotated[str, Field(pattern=VARIABLE_PATTERN), AfterValidator(_variable_name)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=80)]
-Line = Annotated[str, Field(pattern=LINE_PATTERN)]
+Line = Annotated[str, Field(pattern=LINE_PATTERN), AfterValidator(_plain)]
 Link = Annotated[str, Field(pattern=LINK_PATTERN)]
 Regex = Annotated[str, AfterValidator(_regex)]
 Signal = Annotated[str, AfterValidator(_signal)]
@@ -218,7 +239,7 @@ Seconds = Annotated[
     WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{DURATION}$"}),
 ]
 Bytes = Annotated[
-    Annotated[int, Field(ge=2**20)],
+    Annotated[int, Field(ge=2**20, le=2**46)],  # 64 TiB: beyond it, numbers of bytes overflow in engines
     BeforeValidator(_bytes),
     WithJsonSchema({"type": ["integer", "string"], "minimum": 2**20, "pattern": f"^{_SIZE.pattern}$"}),
 ]
@@ -366,7 +387,7 @@ class EnvironmentSpec(Model):
         description="hardware: trials run on the device the bug lives on. "
         "simulated: compile-only, interpreter or bounds model on a CPU.",
     )
-    variables: dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], str] = Field(
+    variables: dict[VariableName, Annotated[str, AfterValidator(_variable)]] = Field(
         default_factory=dict, description="Environment variables for the trials, such as TRITON_INTERPRET: '1'."
     )
     expect: Overrides = Field(default_factory=Overrides, description="What differs here from the case's own.")

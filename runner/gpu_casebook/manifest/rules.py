@@ -47,6 +47,8 @@ def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
 def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
     if isinstance(data.get("id"), str) and data["id"] != directory:
         yield ("id",), f"{data['id']} is not the name of its directory, {directory}"
+    if data.get("id") == "readme":
+        yield ("id",), "readme is the name of the index of the reports; choose another"
     yield from _provenance(data)
     written = dict(_written(data))
     for location, expectation in written.items():

@@ -1,6 +1,5 @@
 """Building the environment of a lock with uv, with the host's own index, proxy and certificate settings."""
 
-import errno
 import os
 import re
 import subprocess
@@ -108,7 +107,3 @@ def last_words(output: str) -> str:
     words = " ".join(line.strip(_FRAME) for line in lines[begins[-1] if begins else -5 :])
     words = " ".join(words.split())
     return words if len(words) <= _SHOWN else f"{words[:_SHOWN]} ..."
-
-
-def disk_is_full(error: OSError) -> bool:
-    return error.errno in {errno.ENOSPC, errno.EDQUOT}

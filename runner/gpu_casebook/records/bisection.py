@@ -3,8 +3,7 @@
 A search fills its record in, trial by trial, so records and steps can be changed, unlike other documents.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,7 @@ from typing import Literal
 from packaging.version import Version
 from pydantic import Field
 
-from gpu_casebook.document import Document
+from gpu_casebook.document import Document, Moment
 from gpu_casebook.evidence import Rate, Variant, slug
 
 
@@ -61,7 +60,7 @@ class Step(Document, frozen=False):
     other: int = 0  # trials that failed in another way
     lock: str | None = None  # sha256 of the packages it was tried with
     seconds: float = 0.0
-    started: datetime
+    started: Moment
 
     @property
     def trials(self) -> int:
@@ -90,8 +89,8 @@ class Bisection(Document, frozen=False):
     quiet_needed: int | None = None
     first: list[str] = Field(default_factory=list)
     doubt: float | None = None
-    started: datetime
-    ended: datetime | None = None
+    started: Moment
+    ended: Moment | None = None
     command: str
     runner: str
 
@@ -127,13 +126,13 @@ def unfinished_path(record: Path) -> Path:
     return record.with_suffix(".unfinished.json")
 
 
-def finished(reports: Path, case: str = "*") -> dict[Path, Bisection]:
-    """Return all finished ones, with where they lie. Raises CasebookError."""
+def finished(reports: Path, unread: Callable[[str], object], case: str = "*") -> dict[Path, Bisection]:
+    """Return all finished ones, with where they lie; `unread` is told which can't be read."""
     paths = sorted((reports / "bisect").glob(f"{case}.*.json"))
-    return {path: Bisection.read(path) for path in paths if not path.name.endswith(".unfinished.json")}
+    return dict(Bisection.read_all((path for path in paths if not path.name.endswith(".unfinished.json")), unread))
 
 
 def bisections(reports: Path, case: str) -> Sequence[Bisection]:
-    """Return all finished ones of a case that are about the failure and not about its wording. Raises CasebookError."""
-    every = [(each, each.question) for each in finished(reports, slug(case)).values()]
+    """Return all finished ones of a case that are about the failure and not about its wording."""
+    every = [(each, each.question) for each in finished(reports, lambda _: None, slug(case)).values()]
     return [each for each, asked in every if asked.expect_message is None and asked.good_message is None]

@@ -1,7 +1,6 @@
 """What was seen of a case with newer releases, over time: reports/watch/<case>.json. Pure data."""
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from gpu_casebook.document import Document
+from gpu_casebook.document import Document, Moment
 from gpu_casebook.evidence import slug
 
 
@@ -32,8 +31,8 @@ class Sighting(Document):
     moved: list[str] = Field(default_factory=list)  # those of them that went to their newest release
     first_fixed: list[str] = Field(default_factory=list)  # one of them is the first release without the failure
     trials: int = 0
-    since: datetime
-    last: datetime
+    since: Moment
+    last: Moment
     engine: str
     digest: str
     runner: str
@@ -106,6 +105,6 @@ def known(reports: Path, case: str) -> Watched:
     return Watched.read(path) if path.is_file() else Watched(case=case)
 
 
-def all_watched(reports: Path) -> Sequence[Watched]:
-    """Return the record of every case, by id. Raises CasebookError."""
-    return [Watched.read(path) for path in sorted((reports / "watch").glob("[!.]*.json"))]
+def all_watched(reports: Path, unread: Callable[[str], object]) -> Sequence[Watched]:
+    """Return the record of every case, by id; `unread` is told which can't be read."""
+    return [found for _, found in Watched.read_all(sorted((reports / "watch").glob("[!.]*.json")), unread)]

@@ -3,8 +3,9 @@
 The only part of the reports that touches files.
 """
 
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -21,33 +22,34 @@ INDEX = "README.md"
 CHANGES_SHOWN = 20
 
 
-def publish(reports: Path, run: Evidence) -> Path:
-    """Write the evidence of a run, then its case's page, which is returned, and the index.
+def on_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
 
-    Raises CasebookError where older evidence can't be read; the new evidence is safe by then.
-    """
+
+def publish(reports: Path, run: Evidence) -> Path:
+    """Write the evidence of a run, then its case's page, which is returned, and the index. Raises OSError."""
     run.write(evidence_path(reports, run))
     page, _ = render(reports, [run.case.id])
     return page
 
 
-def render(reports: Path, cases: Collection[str] | None) -> list[Path]:
+def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str], object] = on_stderr) -> list[Path]:
     """Write the pages of these cases, or of all where that is None, then the index. Return the files written.
 
-    One process at a time does so, and it holds one case's evidence at a time. Raises CasebookError where evidence can't
-    be read; then no page is written.
+    One process at a time does so, and it holds one case's evidence at a time. `unread` is told of each file that can't
+    be read; it is left out.
     """
     directory = reports / "runs"
     directory.mkdir(parents=True, exist_ok=True)
     with FileLock(directory / ".pages.lock"):  # two runs that end at once would overwrite each other's index
         rows, paths = list[Evidence](), defaultdict[str, list[Path]](list)
-        for path in evidence_files(reports):
+        for path, found in Evidence.read_all(evidence_files(reports), unread):
             # All that the index shows: a corpus of a thousand cases has gigabytes of output.
-            rows.append(load(path).model_copy(update={"trials": [], "sanitized": [], "probes": []}))
-            paths[rows[-1].case.id].append(path)
+            rows.append(found.model_copy(update={"trials": [], "sanitized": [], "probes": []}))
+            paths[found.case.id].append(path)
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
         written = [write_whole(reports / page_name(case), case_page(list(map(load, paths[case])))) for case in wanted]
-        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports)))]
+        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread)))]
 
 
 def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import tarfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -30,6 +31,8 @@ from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialReq
 
 # How long the engine may take to report the end of a container whose processes have ended.
 _GRACE_S = 30.0
+RESTART_S = 15.0
+"""How long a daemon that went away may take to come back, so that what was made on it can be removed."""
 
 
 class DockerEngine(Engine):
@@ -59,11 +62,24 @@ class DockerEngine(Engine):
     def __exit__(self, *exc_info: object) -> None:
         self._volumes.clear()
         try:
-            # An engine that went away can't clean up either, and the first error is the one to report.
-            with suppress(EngineError) if exc_info[0] else nullcontext():
-                self._remove(lambda labels: labels[f"{LABEL}.run"] == self._id)
+            # After a failure the first error is the one to report.
+            with nullcontext() if exc_info[0] in {None, KeyboardInterrupt} else suppress(EngineError):
+                self._remove_own()
         finally:
             self._client.close()
+
+    def _remove_own(self) -> None:
+        """Remove all that this engine made. A daemon that is being restarted gets some time to come back."""
+        give_up = time.monotonic() + RESTART_S
+        while True:
+            try:
+                self._remove(lambda labels: labels[f"{LABEL}.run"] == self._id)
+            except EngineError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
 
     @cached_property
     def version(self) -> str:

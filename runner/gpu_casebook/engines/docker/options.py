@@ -19,8 +19,9 @@ _DRIVER = "/usr/local/nvidia"
 _COMMON_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+_PLACES = {"HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108
 # What every trial gets besides the image's own variables.
-TRIAL_VARIABLES = {**VARIABLES, "HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108
+TRIAL_VARIABLES = {**VARIABLES, **_PLACES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +35,13 @@ class Part:
 
 def container_options(request: TrialRequest, *, payload: str, gpu: Part, watched: Part) -> dict[str, Any]:
     """Return the options of `containers.create`. `payload` is the volume that holds the trial's files."""
-    variables = {**TRIAL_VARIABLES, **request.variables, **gpu.variables, **watched.variables}
+    # What keeps a trial in its place comes after its own variables.
+    own = {**VARIABLES, **request.variables, **_PLACES, "NVIDIA_VISIBLE_DEVICES": "void"}
     return {
         "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
         "working_dir": CASE_DIRECTORY,
         "user": TRIAL_USER,
-        "environment": {"NVIDIA_VISIBLE_DEVICES": "void", **variables},
+        "environment": {**own, **gpu.variables, **watched.variables},
         "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *watched.mounts],
         "log_config": LogConfig(type="none"),  # output is read as it comes and never fills the engine's disk
         "healthcheck": {"test": ["NONE"]},
@@ -68,7 +70,7 @@ def _confinement(limits: Limits) -> dict[str, Any]:
         "security_opt": ["no-new-privileges:true"],
         "read_only": True,
         "tmpfs": {"/tmp": f"{scratch},mode=1777", HOME: f"{scratch},mode=0700,uid={_UID},gid={_UID}"},  # noqa: S108
-        "shm_size": limits.memory_bytes // 2,
+        "shm_size": limits.memory_bytes,  # which counts as memory: that it is full is the trial's own doing
         "mem_limit": limits.memory_bytes,
         "memswap_limit": limits.memory_bytes,
         "pids_limit": limits.processes,

@@ -23,7 +23,7 @@ from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
-from gpu_casebook.files import sole
+from gpu_casebook.files import disk_is_full, sole
 from gpu_casebook.packages import uv
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
@@ -191,7 +191,7 @@ def _disk(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not uv.disk_is_full(error):
+        if not disk_is_full(error):
             raise
         raise MachineError(f"the disk is full: no room to write {error.filename or f'to {place}'}") from error
 
@@ -240,10 +240,12 @@ def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str
     variables = {
         **VARIABLES,
         "PATH": f"{python.parent}:{_SYSTEM_PATH}",
+        **_libraries(request),
+        **request.variables,
+        # what keeps a trial in its place comes after its own variables
         "HOME": str(directory / "home"),
         "TMPDIR": str(directory / "tmp"),
         **_gpu_variables(request),
-        **request.variables,
     }
     if request.watch:
         variables["PYTHONPATH"] = path_list(str(directory / "watched"), request.variables.get("PYTHONPATH"))
@@ -252,8 +254,10 @@ def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str
 
 def _gpu_variables(request: TrialRequest) -> dict[str, str]:
     chosen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, request.gpus))}
-    if not request.gpus:
-        return chosen
-    chosen["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # indices as the driver counts, not by speed
-    places = host_facts().library_directories
-    return chosen | {"LD_LIBRARY_PATH": ":".join(places)} if places else chosen
+    # indices as the driver counts, not by speed
+    return chosen | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if request.gpus else chosen
+
+
+def _libraries(request: TrialRequest) -> dict[str, str]:
+    places = host_facts().library_directories if request.gpus else ()
+    return {"LD_LIBRARY_PATH": ":".join(places)} if places else {}
