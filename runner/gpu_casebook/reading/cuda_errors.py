@@ -10,7 +10,6 @@ about the CUDA error. NCCL's texts are those of ncclGetErrorString in 2.28.9, wi
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,15 +43,16 @@ _INTRODUCTION = re.compile(r"""(?:(?i:cuda|gpu).*(?:[:'"(\])]\s?|\(\d+\), )|CUDA
 _PLACE_BEHIND = re.compile(r" at line \d+ in file \S+\.cuh?\b")  # bitsandbytes names nobody before the text
 _OF_AMD = re.compile(r"\bHIP\b|\bhip[A-Z]|ROCm")
 _TEXTS = sorted((error.text for error in CUDA_ERRORS), key=len, reverse=True)
-_ANY = re.compile(
-    r"\b(?:cudaError|CUDA_ERROR_)\w+"
-    r"|(?:\[(?P<numba>\d+)\] )?Call to cu\w+ results in UNKNOWN_CUDA_ERROR(?: \((?P<old_numba>\d+)\))?"
+_ANY = re.compile(  # each alternative begins with a letter of its own, so that the search is fast
+    r"cudaError\w+|CUDA_ERROR_\w+"
+    r"|\[(?P<numba>\d+)\] Call to cu\w+ results in UNKNOWN_CUDA_ERROR"
+    r"|Call to cu\w+ results in UNKNOWN_CUDA_ERROR \((?P<old_numba>\d+)\)"
     r"|CUDA error detected: (?P<warp>\d+)"
     rf"|{'|'.join(map(re.escape, _TEXTS))}"
 )
 
 _REPORT = re.compile(
-    r"""(?:(?i:cuda|\bcu[a-z]|nccl|gpu|error|fail|launch|abort).*(?:[:,'"(\])]|with|in)\s?|CUDA |Error )$"""
+    r"""(?:(?i:cuda|\bcu[a-z]|nccl|gpu|error|fail|launch|abort).*(?:[:,'"(\])]|with)\s?|CUDA |Error )$"""
 )
 _MENTION = re.compile(
     r"\b(?:if|when(?:ever)?|such as|like|e\.g\.|example|usage|faq|means?|avoid|expect\w*)\b|--\w", re.IGNORECASE
@@ -92,7 +92,8 @@ class Assertion(NamedTuple):
 
 def find(text: str) -> str | None:
     """Return the name of the first CUDA error in a text, or else of the first library's status, or None."""
-    return next(_found(text), None) or next(_statuses(text), None)
+    names = (name for pattern in (_ANY, _ANY_STATUS) for name in map(_named, pattern.finditer(text)) if name)
+    return next(names, None)
 
 
 def find_reported(text: str) -> str | None:
@@ -101,8 +102,8 @@ def find_reported(text: str) -> str | None:
     That is where "CUDA error: ", "cudaMalloc failed: " or the like comes before it, and nothing there says that it is
     but spoken of; or where its name is all of the line. Where there is none, the last library's status.
     """
-    *_, last = [None, *_statuses(text, reported=True), *_found(text, reported=True)]
-    return last
+    matches = (match for pattern in (_ANY, _ANY_STATUS) for match in reversed(list(pattern.finditer(text))))
+    return next((name for match in matches if (name := _named(match)) and _is_reported(match)), None)
 
 
 def find_assertion(text: str) -> Assertion | None:
@@ -117,35 +118,31 @@ def is_library_status(name: str) -> bool:
     return _LIBRARY_STATUS.fullmatch(name) is not None
 
 
-def _statuses(text: str, *, reported: bool = False) -> Iterator[str]:
-    for match in _ANY_STATUS.finditer(text):
-        if not reported or _is_reported(text, match):
-            yield _NCCL_TEXTS.get(match[0], match[0])
+def _named(match: re.Match[str]) -> str | None:
+    """Return the error that is named there, or None if the words may be about something else."""
+    if match.re is _ANY_STATUS:
+        return _NCCL_TEXTS.get(match[0], match[0])
+    if match.lastgroup:
+        return _BY_CODE.get(match[match.lastgroup])
+    before = _before(match)
+    if match[0].startswith(_NAMES):
+        counts = not re.search(r"\w\Z", before)
+    else:
+        # Shorter texts, such as "invalid argument", are CUDA's only where something says so.
+        introduced = _INTRODUCTION.search(before) or _PLACE_BEHIND.match(match.string, match.end())
+        counts = bool(introduced) or len(match[0].split()) >= _TELLING_WORDS
+    return _BY_WORDING.get(match[0]) if counts and not _OF_AMD.search(before.rpartition("\n")[2]) else None
 
 
-def _found(text: str, *, reported: bool = False) -> Iterator[str]:
-    for match in _ANY.finditer(text):
-        code = match["numba"] or match["old_numba"] or match["warp"]
-        name = _BY_CODE.get(code) if code else _BY_WORDING.get(match[0])
-        before = text[max(0, match.start() - _INTRODUCTION_LENGTH) : match.start()]
-        introduced = code or _INTRODUCTION.search(before) or _PLACE_BEHIND.match(text, match.end())
-        if (
-            name
-            and (introduced or _tells_by_itself(match[0]))
-            and not _OF_AMD.search(before.rpartition("\n")[2])
-            and (code or not reported or _is_reported(text, match))
-        ):
-            yield name
-
-
-def _is_reported(text: str, match: re.Match[str]) -> bool:
-    before = text[max(0, match.start() - _INTRODUCTION_LENGTH) : match.start()].rpartition("\n")[2]
-    behind = text[match.end() : match.end() + _INTRODUCTION_LENGTH].partition("\n")[0].rstrip()
+def _is_reported(match: re.Match[str]) -> bool:
+    before = _before(match).rpartition("\n")[2]
+    behind = match.string[match.end() : match.end() + _INTRODUCTION_LENGTH].partition("\n")[0].rstrip()
     if not before.strip() and not behind:
-        return match[0].startswith(_NAMES)
-    return _REPORT.search(before) is not None and not _MENTION.search(before) and not behind.endswith("?")
+        return match[0].startswith(_NAMES) or match.lastgroup is not None
+    if _MENTION.search(before) or behind.endswith("?"):
+        return False
+    return match.lastgroup is not None or _REPORT.search(before) is not None
 
 
-def _tells_by_itself(wording: str) -> bool:
-    """Return False for texts such as "invalid argument": only after something like "CUDA error: " are they CUDA's."""
-    return wording.startswith(_NAMES) or len(wording.split()) >= _TELLING_WORDS
+def _before(match: re.Match[str]) -> str:
+    return match.string[max(0, match.start() - _INTRODUCTION_LENGTH) : match.start()]

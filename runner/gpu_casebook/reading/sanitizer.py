@@ -89,7 +89,7 @@ _FACTS = tuple(
 _IN_TITLE = (
     re.compile(rf"threads starting at (?P<thread>{_DIM3})"),
     re.compile(rf"in block (?P<block>{_DIM3})"),
-    re.compile(r"Deadlock detected .* at (?P<place>\S.*)$"),
+    re.compile(r"^(?:\w+ ?: ?)?Deadlock detected .* at (?P<place>\S.*)$"),
 )
 _PLACES = tuple(
     re.compile(pattern)
