@@ -16,6 +16,7 @@ def listing(checkout: Checkout) -> str:
     (checkout.root / "noxfile.py").write_text((ROOT / "noxfile.py").read_text())
     checkout.write()
     checkout.write(MANIFEST.replace("title: A", "title: \"It's 50 % too much: a"), name="quoted")
+    checkout.write(MANIFEST.replace("title: A", "title: \u202e\x1b]0;x\x07\u200bsdrawkcab"), name="odd")
     (checkout.root / "cases" / "draft").mkdir()
     command = [sys.executable, "-m", "nox", "--list"]
     return subprocess.run(command, cwd=checkout.root, capture_output=True, text=True, check=True).stdout
@@ -24,6 +25,7 @@ def listing(checkout: Checkout) -> str:
 def test_every_case_is_a_session_with_its_title(listing: str) -> None:
     assert "- case-tiny -> A sum in bfloat16 loses its small terms" in listing
     assert "- case-quoted -> It's 50 % too much: a sum" in listing
+    assert "- case-odd -> ]0;xsdrawkcab sum" in listing
 
 
 def test_a_directory_without_a_manifest_is_none(listing: str) -> None:

@@ -20,7 +20,7 @@ from gpu_casebook.corpus import jobs
 from gpu_casebook.corpus.driver import ATTEMPTS
 from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import End, Job, Settings
-from gpu_casebook.daemon.client import DockerClient, connect
+from gpu_casebook.daemon.client import LABEL, DockerClient, connect
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.evidence import Evidence, Verdict
@@ -310,7 +310,7 @@ def test_kill_9_of_a_run_leaves_nothing_and_what_was_finished_is_not_run_again(w
     assert world.ends()["waits"].verdict is Verdict.CONFIRMED
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_leaves_nothing(world: World, number: signal.Signals) -> None:
     place = waits(world)
     with world.running("--jobs", "2") as process:
@@ -445,6 +445,10 @@ def test_a_daemon_that_is_restarted_in_mid_run_costs_another_attempt_and_no_verd
     }
     (log,) = (world.reports / "runs").glob("*/logs/w1.log")
     assert "waiting for the engine" in log.read_text()
+    client, ours = connect(), {"label": f"{LABEL}.owner"}
+    assert client.api.containers(all=True, filters=ours) == []
+    assert not client.api.volumes(filters=ours)["Volumes"]
+    client.close()
 
 
 # --- a clock that jumps

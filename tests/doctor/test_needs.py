@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,14 @@ def test_an_environment_needs_what_its_lock_pins(locked: Path) -> None:
     assert current.spec.gpus == 1
     assert (interpreter.torch, interpreter.cuda, interpreter.locked) == (None, None, False)
     assert interpreter.image_bytes == 0
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.write_bytes(b"\xff")])
+def test_a_lock_that_can_not_be_read_is_none(locked: Path, make: Callable[[Path], object]) -> None:
+    case, lock = find(locked, "tiny", IMAGES), locked / "cases/tiny/locks/current.txt"
+    lock.unlink()
+    make(lock)
+    assert not needs(case)[0].locked
 
 
 def test_it_takes_the_disk_that_building_takes(locked: Path) -> None:

@@ -96,6 +96,17 @@ def test_shared_memory_is_as_large_as_torch_needs_it(docker_bench: Bench) -> Non
     assert int(result.stdout) == Limits().memory_bytes
 
 
+def test_files_in_shared_memory_count_as_memory(docker_bench: Bench) -> None:
+    script = "with open('/dev/shm/x', 'wb') as file:\n    while True: file.write(bytes(2**20))"
+    assert docker_bench.run(script, limits={"memory_bytes": 64 * 2**20}).out_of_memory
+
+
+def test_what_keeps_a_trial_in_its_place_is_not_its_own_to_set(docker_bench: Bench) -> None:
+    names = ("HOME", "TMPDIR", "NVIDIA_VISIBLE_DEVICES")
+    result = docker_bench.run(f"import os; print(*map(os.environ.get, {names}))", variables=dict.fromkeys(names, "all"))
+    assert result.stdout == "/home/case /tmp void\n"
+
+
 def test_one_volume_for_all_trials_with_the_same_files(docker_subject: DockerSubject) -> None:
     def volumes() -> int:
         return len(docker_subject.client.volumes.list(filters={"label": f"{LABEL}.run={made._id}"}))
@@ -295,6 +306,36 @@ def test_a_daemon_that_dies_is_one_line(own_daemon: "subprocess.Popen[bytes]", s
     killer.join()
     assert str(raised.value).startswith("could not run a trial: ")
     assert "\n" not in str(raised.value)
+
+
+class TestLeaving:
+    @pytest.fixture
+    def left(self, docker_client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """What each attempt to remove all will do: whether the daemon answers."""
+        answers: list[bool] = []
+
+        def remove(*_: object) -> list[str]:
+            if not answers.pop(0):
+                raise EngineError("could not remove containers and volumes: no daemon")
+            return []
+
+        monkeypatch.setattr(DockerEngine, "_remove", remove)
+        return answers
+
+    def test_a_daemon_that_comes_back_is_cleared(self, left: list[bool]) -> None:
+        left += [False, False, True]
+        with DockerEngine(connect(), ROOT):
+            pass
+        assert left == []
+
+    @pytest.mark.parametrize("why", [KeyboardInterrupt, None])
+    def test_what_could_not_be_removed_is_said(
+        self, left: list[bool], monkeypatch: pytest.MonkeyPatch, why: type[BaseException] | None
+    ) -> None:
+        monkeypatch.setattr(engine, "RESTART_S", 0.0)
+        left += [False]
+        with pytest.raises(EngineError, match="could not remove"):
+            DockerEngine(connect(), ROOT).__exit__(why)
 
 
 def test_pulling_says_which_image(docker_client: DockerClient) -> None:

@@ -229,6 +229,12 @@ def test_only_variables_that_are_meant_for_it_reach_a_trial(venv_bench: Bench) -
     assert variables["LANG"] == "C.UTF-8"
 
 
+def test_what_keeps_a_trial_in_its_place_is_not_its_own_to_set(venv_bench: Bench) -> None:
+    names = ("HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES")
+    result = venv_bench.run(f"import os; print(*map(os.environ.get, {names}))", variables=dict.fromkeys(names, "/root"))
+    assert result.stdout == "/scratch/home /scratch/tmp \n"
+
+
 def test_chosen_gpus_are_the_ones_a_trial_sees(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = HostFacts(libraries={"libcuda.so.1": Path("/opt/driver/libcuda.so.1")})
     monkeypatch.setattr(module, "host_facts", lambda: facts)

@@ -185,8 +185,11 @@ def needs(case: Case, in_images: Collection[str] = (), in_environments: Collecti
 
 
 def _need(case: Case, name: str, in_images: Collection[str], in_environments: Collection[str]) -> Need:
-    paths = list(dict.fromkeys(case.lock_path(name, variant) for variant in Variant))
-    locks = [path.read_text(encoding="utf-8") for path in paths if path.is_file()]
+    paths = {case.lock_path(name, variant): variant for variant in Variant}
+    locks = list[str]()
+    for variant in paths.values():
+        with suppress(ManifestError):
+            locks.append(case.lock(name, variant))
     pins = {pin.name: pin.version for lock in locks for pin in read_lock(lock).pins}
     downloads = {lock: wheel_bytes(lock) or 0 for lock in locks}
     return Need(

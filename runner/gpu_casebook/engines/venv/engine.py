@@ -39,7 +39,7 @@ class VenvEngine(Engine):
         "weaker than a container: the host's files, its network and its other processes are within reach",
         "each trial in a session of its own, with a private copy of the case and private scratch space",
         "nothing of the host's environment variables",
-        "limits on memory, processes, time and output, watched from outside the trial",
+        "limits on memory (with files in scratch space and shared memory), processes, time and output, watched from outside",
     )
     caveat = "with weaker isolation"
     uses_host_python = True
