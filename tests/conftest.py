@@ -12,6 +12,7 @@ from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.devices import aside
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images.build import ensure
+from gpu_casebook.run import attesting
 from gpu_casebook.trial import Recipe
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
@@ -80,6 +81,7 @@ def none_set_aside(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     """No test sets a GPU of this host aside, or takes one back."""
     place = tmp_path_factory.mktemp("aside")
     monkeypatch.setattr(aside, "lock_directory", lambda: place)
+    monkeypatch.setattr(attesting, "user_cache_path", lambda _name: place)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from typing import Self
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
-ATTESTED = '{"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}}'
+CONTENT = '{"state": "5a", "files": 1}'
+FOUND = '"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}'
+ATTESTED = f'{{{FOUND}, "content": {CONTENT}}}'
 LOCK = "numpy==1.26.4 \\\n    --hash=sha256:2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010\n"
 
 REPRO = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=0.5, exit_status=0)
@@ -53,8 +55,9 @@ class FakeEngine(Engine):
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         script = request.arguments[0]
-        if script == "attest.py":
-            return TrialResult(stdout=self.attested + "\n", stderr="", duration_s=0.1, exit_status=0)
+        if "attest.py" in request.arguments:
+            told = CONTENT if "content" in request.arguments else self.attested
+            return TrialResult(stdout=told + "\n", stderr="", duration_s=0.1, exit_status=0)
         if script == "locate.py":
             return TrialResult(stdout=self.located, stderr="", duration_s=0.1, exit_status=0)
         self.before_trial(request)

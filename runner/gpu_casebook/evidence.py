@@ -190,14 +190,36 @@ class Gpu(Document):
     driver: str | None = None
 
 
+class Strange(Document):
+    """Something that neither the lock nor the standard library brought, or not like that."""
+
+    package: str | None = None
+    """The package that it is about; None for what acts on all that a trial runs."""
+    text: str
+
+
+class Content(Document):
+    """The files of all packages, compared with the hashes that came with them."""
+
+    state: str
+    """A digest over size, inode and times of every file: where it is equal on one machine, nothing was written."""
+    files: int | None = None
+    strange: list[Strange] = Field(default_factory=list)
+
+
 class Attestation(Document):
-    """What is really there, taken by a script run inside the environment."""
+    """What is really there, taken by a script run inside the environment, with a trial's variables and directory."""
 
     python: str
     platform: str
+    glibc: str | None = None
     os: str | None = None
     """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"; not told by evidence from before it was asked for."""
     packages: dict[str, str] = Field(default_factory=dict)
+    strange: list[Strange] = Field(default_factory=list)
+    """On the path, among the variables, in the trial's directory."""
+    content: Content | None = None
+    """None where files were not compared, as in evidence from before they were."""
     cuda_driver: str | None = None
     """CUDA version the driver supports, such as "13.0"."""
     driver: str | None = None
@@ -225,12 +247,34 @@ class EnvironmentFacts(Document):
     locks: dict[str, str] = Field(default_factory=dict)
     """Lock file name -> sha256 of its text."""
     attestation: Attestation | None = None
+    fixed_attestation: Attestation | None = None
+    """Of the environment of fixed, where that is another one."""
+    loaded: dict[Variant, list[str]] = Field(default_factory=dict)
+    """Paths of the CUDA libraries that trials were seen to have loaded."""
     drift: list[str] = Field(default_factory=list)
-    """Empty means exact."""
+    """Each difference from what is locked; those that the failure can depend on come first."""
+    aside: int = 0
+    """How many of them, at the end, the failure can hardly depend on."""
 
     @property
     def exact(self) -> bool:
+        """Whether every package has its locked version and its own files, and nothing else was there."""
+        attested = [each for each in (self.attestation, self.fixed_attestation) if each]
+        return self.by_version and all(each.content for each in attested)
+
+    @property
+    def by_version(self) -> bool:
+        """Whether no difference was found, even if nobody looked at files."""
         return self.attestation is not None and not self.drift
+
+    @property
+    def relevant_drift(self) -> list[str]:
+        """What the failure can depend on: its own pins, torch, triton, nvidia-*, what acts on all, Python's minor."""
+        return self.drift[: len(self.drift) - self.aside]
+
+    @property
+    def other_drift(self) -> list[str]:
+        return self.drift[len(self.drift) - self.aside :]
 
 
 class EngineFacts(Document):

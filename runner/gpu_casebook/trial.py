@@ -95,8 +95,9 @@ class TrialRequest:
     end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
     `keep` leaves what the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept`
     says where it is. With `watch` a directory of the engine's comes first on PYTHONPATH, so that each Python can say
-    where it stands. With `zygote` the process may be forked from one that did the script's first imports, where the
-    engine can do that and the imports allow it; `TrialResult.zygote` says what was done.
+    where it stands. With `loaded` the engine looks from outside at what the trial's processes load. With `zygote` the
+    process may be forked from one that did the script's first imports, where the engine can do that and the imports
+    allow it; `TrialResult.zygote` says what was done.
     """
 
     files: Mapping[str, bytes]
@@ -107,6 +108,7 @@ class TrialRequest:
     keep: bool = False
     wrapper: Sequence[str] = ()
     watch: Watch | None = None
+    loaded: bool = False
     zygote: bool = False
 
 
@@ -119,7 +121,8 @@ class TrialResult:
     replacement; where one was longer than its bound the middle is replaced by a line that says how many bytes
     are missing. `timed_out`, `hung` and `out_of_memory` say that the engine ended the trial, with every process of it;
     `slow` that a trial which ran into its time limit made progress; `stacks` where the processes of a watched trial
-    stood before the engine ended it.
+    stood before the engine ended it. `libraries` are the paths of CUDA libraries that its processes had loaded, and
+    `pythons` those of Pythons that ran and are not the environment's, as far as both were seen while it ran.
     """
 
     stdout: str
@@ -136,6 +139,8 @@ class TrialResult:
     infra: str | None = None
     kept: str | None = None
     zygote: str | None = None
+    libraries: Sequence[str] = ()
+    pythons: Sequence[str] = ()
 
 
 def cut_middle(data: bytes, total: int, bound: int) -> str:

@@ -109,26 +109,25 @@ def test_driver_from_the_kernel_module(
 def test_without_any_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attest, "_DRIVER_FILE", tmp_path / "none")
     monkeypatch.setattr(attest, "library", lambda _name: None)
-    told = Attestation.model_validate(attest.attest())
+    told = Attestation.model_validate(attest.attest("versions"))
     assert (told.gpus, told.driver, told.cuda_driver) == ([], None, None)
 
 
-def test_packages_first_on_the_path_wins_and_broken_ones_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_first_on_the_path_wins_and_broken_ones_are_left_out(tmp_path: Path) -> None:
     for folder, version in (("a", "1.0"), ("b", "2.0")):
         info = tmp_path / folder / f"Thing-{version}.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: Thing\nVersion: {version}\n")
     (tmp_path / "a" / "broken-1.dist-info").mkdir()
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "a"), str(tmp_path / "b")])
-    assert attest.packages() == {"Thing": "1.0"}
+    assert attest.packages([str(tmp_path / "a"), str(tmp_path / "b")]) == {"Thing": "1.0"}
 
 
 def test_alone_it_prints_one_line_that_is_an_attestation(tmp_path: Path) -> None:
     script = tmp_path / "attest.py"
     script.write_bytes(Path(attest.__file__).read_bytes())
-    ended = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", script, "versions"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
     assert ended.stdout.count("\n") == 1
     told = Attestation.model_validate(json.loads(ended.stdout))
     assert told.packages["pytest"] == metadata.version("pytest")

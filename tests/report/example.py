@@ -7,6 +7,7 @@ from typing import Any
 from gpu_casebook.evidence import (
     Attestation,
     CaseFacts,
+    Content,
     Durations,
     EngineFacts,
     EnvironmentFacts,
@@ -21,6 +22,7 @@ from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import Expectation
+from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.trial import GpuAccess, TrialResult
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
@@ -74,6 +76,7 @@ ATTESTATION = Attestation(
     python="3.11.2",
     platform="Linux-6.1.0-x86_64-with-glibc2.36",
     packages={"torch": "2.2.2", "triton": "2.2.0", "numpy": "1.26.4", "setuptools": "69.5.1"},
+    content=Content(state="5a" * 32, files=20_341),
     cuda_driver="13.0",
     driver="580.159.04",
     gpus=[H200],
@@ -133,6 +136,7 @@ def evidence(repro: TrialResult = REPRO, fixed: TrialResult = FIXED, **changed: 
         "durations": Durations(prepare_s=131.4, trials_s=44.6, total_s=176.0),
         "command": "nox -s case-rwkv6-backward -- --environment upstream --engine docker",
         "runner": "0.1.0 (80fe59a)",
+        "semantics": SEMANTICS,
     }
     return Evidence(**whole | changed)
 
@@ -148,6 +152,7 @@ def simulated(**changed: Any) -> Evidence:
             "locks": {"front-end.txt": "51ad" * 16},
             "attestation": ATTESTATION.model_copy(update={"gpus": [], "driver": None, "cuda_driver": None}),
             "drift": ["python 3.11.2, not 3.12", "numpy 1.26.4, not 1.26.3"],
+            "aside": 1,
         }
     )
     engine = EngineFacts(name="venv", version="uv 0.5.11", isolation=["process group", "resource limits"])

@@ -7,8 +7,10 @@ import pytest
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.report.case_page import case_page
+from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.trial import TrialResult
 from tests.report.example import (
+    ATTESTATION,
     CASE,
     ENVIRONMENT,
     FIXED,
@@ -179,11 +181,35 @@ def test_time_limit_is_seen() -> None:
 @pytest.mark.parametrize(
     ("run", "says", "omits"),
     [
-        (evidence(), ["exact, every one as locked in `upstream.txt`"], ["simulated", "drifted"]),
+        (evidence(), ["exact, every one, and each of its files, as locked in `upstream.txt`"], ["> "]),
         (
             simulated(),
-            ["> simulated: not on the device", "> drifted: what", "  - numpy 1.26.4, not 1.26.3"],
+            [
+                "> simulated: not on the device",
+                "> drifted: what",
+                "in what the failure can depend on:\n  - python 3.11.2, not 3.12\n",
+                "in the rest:\n  - numpy 1.26.4, not 1.26.3\n",
+            ],
             ["exact,"],
+        ),
+        (
+            evidence(environment=ENVIRONMENT.model_copy(update={"drift": ["pip: not locked"], "aside": 1})),
+            ["> drifted aside: what", "| drifted aside |", "in the rest:\n  - pip: not locked\n"],
+            ["exact,", "can depend on:"],
+        ),
+        (
+            evidence(
+                environment=ENVIRONMENT.model_copy(
+                    update={"attestation": ATTESTATION.model_copy(update={"content": None})}
+                ),
+            ),
+            ["> by version: packages", "| by version |", "- Packages: every version as locked in `upstream.txt`"],
+            ["exact,"],
+        ),
+        (
+            evidence(semantics=SEMANTICS - 1),
+            [f"> older rules: judged by version {SEMANTICS - 1} of what a verdict means"],
+            [],
         ),
         (
             evidence(environment=ENVIRONMENT.model_copy(update={"attestation": None})),
@@ -191,7 +217,7 @@ def test_time_limit_is_seen() -> None:
             ["exact,"],
         ),
     ],
-    ids=["exact", "simulated and drifted", "not attested"],
+    ids=["exact", "simulated and drifted", "drifted aside", "by version", "older", "not attested"],
 )
 def test_what_the_evidence_is_worth(run: Evidence, says: list[str], omits: list[str]) -> None:
     page = case_page([run])

@@ -341,11 +341,11 @@ def test_what_lowers_the_worth_is_told() -> None:
     lines = summary(simulated())
     assert lines[2].startswith("  simulated: not on the device")
     assert lines[3].startswith("  drifted: ")
-    assert lines[4:] == ["  drift: python 3.11.2, not 3.12", "  drift: numpy 1.26.4, not 1.26.3"]
+    assert lines[4:] == ["  drift: python 3.11.2, not 3.12", "  drift aside: numpy 1.26.4, not 1.26.3"]
 
 
 def test_much_drift_is_left_to_the_report() -> None:
-    environment = simulated().environment.model_copy(update={"drift": [f"package-{n}" for n in range(7)]})
+    environment = simulated().environment.model_copy(update={"drift": [f"package-{n}" for n in range(7)], "aside": 0})
     lines = summary(simulated(environment=environment))
     assert lines[-2:] == ["  drift: package-4", "  drift: 2 more, which the report lists"]
 

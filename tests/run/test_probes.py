@@ -443,7 +443,7 @@ class PretendedGpu(VenvEngine):
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         result = super().run(prepared, request)
-        if request.arguments[0] == "attest.py":
+        if "attest.py" in request.arguments and "content" not in request.arguments:
             return replace(result, stdout=attested(ATTESTED))
         return result
 

@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpu_casebook.engines.watching import Watched, watch_trial
@@ -78,6 +78,8 @@ class Output:
         self._request = request
         bound, watched = request.limits.output_bytes, request.watch is not None
         self.stdout, self.stderr = Kept(bound, watched=watched), Kept(bound, watched=watched)
+        self.loaded: Sequence[Sequence[str]] = ()
+        """What `gpu_casebook.guest.loaded` saw."""
 
     def watch(self, look: Callable[[bool], str], ended: Callable[[float], bool]) -> Watched | None:
         """Watch the trial as `watching.watch_trial` does, if that was asked for."""
@@ -93,8 +95,16 @@ class Output:
         """Return how the trial ended. `status` is as `ending` takes it; `fields` are the others of `TrialResult`."""
         exit_status, name = ending(status)
         stdout, stderr = self.stdout.text(), self.stderr.text()
+        every = sorted({(kind, path) for kind, path in self.loaded})
         return TrialResult(
-            stdout=stdout, stderr=stderr, exit_status=exit_status, signal=name, **watched._asdict(), **fields
+            stdout=stdout,
+            stderr=stderr,
+            exit_status=exit_status,
+            signal=name,
+            libraries=[path for kind, path in every if kind == "library"],
+            pythons=[path for kind, path in every if kind == "python"],
+            **watched._asdict(),
+            **fields,
         )
 
 

@@ -1,30 +1,59 @@
-"""Prints, as one line of JSON, what is really installed and there: Python, packages, driver, CUDA, GPUs.
+"""Prints, as one line of JSON, what is really installed and there: Python, packages and their files, driver, GPUs.
 
+Run as `python -I -S attest.py WHAT [STATE]` with a trial's variables, directory and files. -I and -S keep away what
+those may bring; a second Python is started without them, to tell where a trial would import from. WHAT is `versions`,
+`files` for packages by their files too, or `content` for nothing but those. STATE is a digest over their sizes, inodes
+and times, as it was seen last: if it still is that they are not read again, and if not, byte code is compared as well.
 A script for the inside of an environment: it stands alone, with Python 3.8's standard library and nothing else. It
 asks the driver's own libraries, never PyTorch, and what can't be found out is null or left out.
-Sources: CUDA driver API (cuda.h) and NVML (nvml.h), whose functions return 0 on success.
+Sources: CUDA driver API (cuda.h) and NVML (nvml.h), whose functions return 0 on success; RECORD, as in PEP 376 and 427.
 """
 
 from __future__ import annotations
 
+import ast
+import base64
+import csv
 import ctypes
+import hashlib
 import json
+import marshal
+import os
 import platform
 import re
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _OS_FILE = Path("/etc/os-release")
+_PRELOAD_FILE = Path("/etc/ld.so.preload")
+# Variables that decide which code runs. LD_LIBRARY_PATH is not among them: engines set it for the driver.
+_VARIABLES = ("LD_PRELOAD", "LD_AUDIT", "PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONUSERBASE")
+_START = re.compile(r"[^/]*\.pth|(sitecustomize|usercustomize)\b.*")  # what Python reads or runs at its start
+_SHOWN = 3  # files of one package that are named
+
+# Asks where names would be imported from, and imports nothing for it, as a module of the case may have any name.
+_LOOK = """
+import sys, _frozen_importlib as machinery
+def places(name):
+    try: spec = machinery._find_spec(name, None)
+    except Exception as error: return [repr(error)]
+    if spec is None: return []
+    return [spec.origin] if spec.origin not in (None, 'namespace') else list(spec.submodule_search_locations or [])
+print(repr((sys.path, {name: places(name) for name in sys.argv[1:]})))
+"""
 
 
-def packages() -> dict[str, str]:
+def packages(path: list[str]) -> dict[str, str]:
     """Return versions by name. What comes first on the path is what gets imported."""
     found: dict[str, str] = {}
-    for distribution in metadata.distributions():
+    for distribution in metadata.distributions(path=path):
         try:
             name, version = distribution.metadata["Name"], distribution.version
         except Exception:  # noqa: BLE001, S112 - a broken installation is no reason to report nothing
@@ -117,19 +146,188 @@ def search_file(path: Path, pattern: str) -> str | None:
     return match.group(1) if match else None
 
 
-def attest() -> dict[str, object]:
+class Site:
+    """The directory that has the environment's packages, by what their RECORDs say."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.records: dict[str, tuple[str, str]] = {}  # path, normal and absolute -> package and hash
+        self.tops: dict[str, str] = {}  # what lies in the directory itself -> package
+        for record in sorted(directory.glob("*.dist-info/RECORD")):
+            with record.open(newline="", encoding="utf-8", errors="replace") as file:
+                rows = [row for row in csv.reader(file) if len(row) > 1]
+            package = record.parent.name.partition("-")[0]
+            self.records.update({os.path.normpath(directory / row[0]): (package, row[1]) for row in rows})
+            self.tops.update({row[0].partition("/")[0]: package for row in rows})
+
+    def names(self) -> set[str]:
+        """Return what can be imported from it."""
+        first = {top.partition(".")[0] for top in self.tops}
+        return {name for name in first if name.isidentifier() and name != "__pycache__"}
+
+    def files(self) -> dict[str, os.stat_result]:
+        """Return every file that lies there or that a RECORD names."""
+        below = [os.path.join(place, name) for place, _, names in os.walk(self.directory) for name in names]  # noqa: PTH118 many
+        found = {}
+        for path in sorted({*below, *self.records}):
+            try:
+                found[path] = os.lstat(path)
+            except OSError:
+                continue
+        return found
+
+    def state(self) -> str:
+        """Return a digest over where every file lies, its size, inode and times."""
+        digest = hashlib.sha256()
+        for path, seen in self.files().items():
+            numbers = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+            digest.update(f"{os.path.relpath(path, self.directory)}\0{numbers}\0".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+    def strange(self, *, byte_code: bool) -> list[dict[str, str | None]]:
+        """Return what is not as the packages brought it: files that differ, are missing, or came from elsewhere."""
+        there = self.files()
+        packed = [path for path, (_, told) in self.records.items() if told and not path.endswith(".pyc")]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            digests = dict(zip(packed, threads.map(digest_of, packed, [self.records[path][1] for path in packed])))  # noqa: B905 3.8 lacks it
+        found: dict[str | None, list[str]] = {}
+        for path, same in digests.items():
+            if not same:
+                word = "is not the file that was installed" if path in there else "is missing"
+                found.setdefault(self.records[path][0], []).append(f"{self._shown(path)} {word}")
+        for path in there:
+            if path.endswith(".pyc"):
+                wrong = stale(path, compared=byte_code)
+                if wrong:
+                    found.setdefault(self._owner(path), []).append(f"{self._shown(path)} {wrong}")
+            elif path not in self.records:
+                found.setdefault(self._owner(path), []).append(f"{self._shown(path)} is of no package")
+            elif path.endswith("direct_url.json"):
+                found.setdefault(self._owner(path), []).append("was not installed from an index, but from an address")
+        packages = {record.parent for record in self.directory.glob("*.dist-info/RECORD")}
+        for place in {*self.directory.glob("*.dist-info"), *self.directory.glob("*.egg-*")} - packages:
+            found.setdefault(place.name.partition("-")[0], []).append("has no RECORD to compare its files with")
+        return [strange(package, line) for package, lines in found.items() for line in shortened(lines)]
+
+    def _shown(self, path: str) -> str:
+        return os.path.relpath(path, self.directory)
+
+    def _owner(self, path: str) -> str | None:
+        """Return the package to which a file belongs by its place; None for one that acts on every process."""
+        shown = self._shown(path)
+        if _START.fullmatch(shown) and path not in self.records:
+            return None
+        top = shown.partition("/")[0]
+        return self.tops.get(top, top.partition("-")[0])
+
+
+def strange(package: str | None, text: str) -> dict[str, str | None]:
+    return {"package": package, "text": text}
+
+
+def shortened(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"{len(lines) - _SHOWN} more files like these"]
+
+
+def digest_of(path: str, told: str) -> bool:
+    """Return whether the file has the hash that RECORD tells, such as "sha256=47DEQpj8..."."""
+    algorithm, _, wanted = told.partition("=")
+    try:
+        digest = hashlib.new(algorithm)
+        with open(path, "rb") as file:  # noqa: PTH123 of many
+            for piece in iter(lambda: file.read(1 << 20), b""):
+                digest.update(piece)
+    except (OSError, ValueError):
+        return False
+    return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() == wanted
+
+
+def stale(path: str, *, compared: bool) -> str | None:
+    """Return what is wrong with byte code: Python would take it, and it is not what its source says."""
+    code = Path(path)
+    source = code.parent.parent / f"{code.name.split('.')[0]}.py"
+    try:
+        data, seen = code.read_bytes() if compared else code.open("rb").read(16), source.stat()
+    except OSError:
+        return "is byte code without a source" if code.parent.name != "__pycache__" else None
+    flags, changed, size = (int.from_bytes(data[at : at + 4], "little") for at in (4, 8, 12))
+    if flags:
+        return "is byte code that is not checked against its source"
+    if not compared or (changed, size) != (int(seen.st_mtime) & 0xFFFFFFFF, seen.st_size & 0xFFFFFFFF):
+        return None  # Python compiles the source anew
+    try:
+        same = marshal.loads(data[16:]) == compile(source.read_bytes(), str(source), "exec", dont_inherit=True)  # noqa: S302
+    except Exception:  # noqa: BLE001 of another Python, or broken
+        same = False
+    return None if same else "is byte code of another source"
+
+
+def look(names: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the path that a trial's Python has, and where it would import these from. Raises ValueError."""
+    ended = subprocess.run([sys.executable, "-c", _LOOK, *names], capture_output=True, text=True, check=False)
+    for line in reversed(ended.stdout.splitlines()):
+        if line.startswith("(["):
+            path, places = ast.literal_eval(line)
+            return [os.path.abspath(place) for place in path], places  # noqa: PTH100 "" is the working directory
+    raise ValueError((ended.stderr.strip() or "no output").splitlines()[-1])
+
+
+def places(spec: ModuleSpec | None) -> list[str]:
+    if spec is None:
+        return []
+    return [spec.origin] if spec.origin and spec.origin != "namespace" else list(spec.submodule_search_locations or ())
+
+
+def on_the_path(site: Site) -> tuple[list[str], list[dict[str, str | None]]]:
+    """Return the path of a trial's Python, and what it brings besides the standard library and the packages."""
+    own = [*sys.path, str(site.directory), str(site.directory).replace("/lib/", "/lib64/")]
+    here = Path.cwd()
+    beside = {path.name.split(".")[0] for path in here.iterdir() if path.is_dir() or path.suffix in {".py", ".so"}}
+    names = sorted(name for name in site.names() | beside if name.isidentifier())
+    found = [strange(None, f"the variable {name} is {os.environ[name]}") for name in _VARIABLES if os.environ.get(name)]
+    preloaded = search_file(_PRELOAD_FILE, r"(?m)^\s*([^#\s].*)$")
+    if preloaded:
+        found.append(strange(None, f"{_PRELOAD_FILE} loads {preloaded}"))
+    try:
+        path, seen = look(names)
+    except ValueError as why:
+        return own, [*found, strange(None, f"Python does not start as it would for a trial: {why}")]
+    found += [strange(None, f"{place} is on the path") for place in path if place not in {*own, str(here)}]
+    for name in names:
+        right, taken = places(PathFinder.find_spec(name, own)), seen[name]
+        if right and taken != right and taken not in (["frozen"], ["built-in"]):
+            found.append(strange(None, f"{name} is imported from {', '.join(taken) or 'nowhere'}"))
+    return path, found
+
+
+def attest(what: str, known: str | None = None) -> dict[str, object]:
+    base = Path(sys.executable).parents[1]
+    site = Site(base / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages")
+    if what == "content":
+        return content(site, known)
     cuda = library("libcuda.so.1")
     driver = driver_version()
+    path, found = on_the_path(site)
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "glibc": platform.libc_ver()[1] or None,
         "os": operating_system(),
-        "packages": packages(),
+        "packages": packages(path),
+        "strange": found,
+        "content": content(site, known) if what == "files" else None,
         "cuda_driver": cuda and cuda_version(cuda),
         "driver": driver,
         "gpus": gpus(cuda, driver) if cuda else [],
     }
 
 
+def content(site: Site, known: str | None) -> dict[str, object]:
+    state = site.state()
+    if state == known:
+        return {"state": state, "files": None}
+    return {"state": state, "files": len(site.records), "strange": site.strange(byte_code=known is not None)}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(attest()) + "\n")
+    sys.stdout.write(json.dumps(attest(*sys.argv[1:])) + "\n")

@@ -116,7 +116,7 @@ def _facts(source: Source) -> dict[str, Any]:
         "run": run,
         "upstream": run.case.upstream,
         "headline": markdown(headline(run)),
-        "cautions": cautions(environment),
+        "cautions": cautions(run),
         "failing": failing,
         "stacks": "\n\n".join(f"{stack.command} ({stack.source})\n{stack.text}" for stack in stacks),
         "passing": _sample(run, Variant.FIXED),

@@ -54,7 +54,7 @@ def _section(run: Evidence, fix_diff: str) -> Markdown:
         headline=markdown(headline(run)),
         path=evidence_path(Path("reports"), run).as_posix(),
         variants=[variant_section(run, variant) for variant in Variant],
-        cautions=cautions(run.environment),
+        cautions=cautions(run),
         instruments=_instruments(run),
         xids=list(_xids(run)),
         own_diff=_bounded(run.case.fix_diff) if run.case.fix_diff != fix_diff else None,

@@ -65,10 +65,12 @@ def _code(text: str) -> str:
 def summary(run: Evidence) -> list[str]:
     """Return what the terminal shows: verdict, headline, other reasons, what makes the evidence worth less."""
     first = f"{run.verdict}: {run.case.id}, environment {run.environment.name} on {run.device}"
-    drift = [f"drift: {line}" for line in run.environment.drift[:DRIFT_SHOWN]]
+    relevant = len(run.environment.relevant_drift)
+    shown = enumerate(run.environment.drift[:DRIFT_SHOWN])
+    drift = [f"{'drift' if at < relevant else 'drift aside'}: {line}" for at, line in shown]
     if len(run.environment.drift) > DRIFT_SHOWN:
         drift.append(f"drift: {len(run.environment.drift) - DRIFT_SHOWN} more, which the report lists")
-    details = [plain(headline(run)), *run.reasons[1:], *cautions(run.environment), *drift]
+    details = [plain(headline(run)), *run.reasons[1:], *cautions(run), *drift]
     return [one_line(first, LINE_LIMIT), *(f"  {one_line(line, LINE_LIMIT)}" for line in details)]
 
 

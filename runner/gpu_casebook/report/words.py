@@ -2,6 +2,7 @@
 
 from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Verdict, slug
 from gpu_casebook.kinds import Grade
+from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.words import size, utc
 
 SIMULATED = (
@@ -11,9 +12,20 @@ SIMULATED = (
 
 
 DRIFTED = (
-    "drifted: what was installed is not what the case locks, so this shows what these packages do, "
-    "which need not be what the locked ones do."
+    "drifted: what ran is not what the case locks, in something that the failure can depend on, so this shows what "
+    "these packages do, which need not be what the locked ones do."
 )
+
+
+ASIDE = "drifted aside: what ran is not all as locked, but in nothing that the failure is likely to depend on."
+
+
+BY_VERSION = (
+    "by version: packages have the locked versions; nobody looked whether their files are the ones that belong to them."
+)
+
+
+OLDER = "older rules: judged by version {} of what a verdict means, and this runner has version {}."
 
 
 UNATTESTED = "not attested: nothing looked at what was really installed."
@@ -31,15 +43,18 @@ def packages(environment: EnvironmentFacts) -> str:
     """Return in a word whether what was installed is what was declared."""
     if environment.attestation is None:
         return "not attested"
-    return "exact" if environment.exact else "drifted"
+    if environment.drift:
+        return "drifted" if environment.relevant_drift else "drifted aside"
+    return "exact" if environment.exact else "by version"
 
 
-def cautions(environment: EnvironmentFacts) -> list[str]:
-    """Return what makes evidence from this environment worth less, in sentences."""
-    found = [SIMULATED] if environment.grade is Grade.SIMULATED else []
-    if environment.attestation is None:
-        return [*found, UNATTESTED]
-    return [*found, DRIFTED] if environment.drift else found
+def cautions(run: Evidence) -> list[str]:
+    """Return what makes this evidence worth less, in sentences."""
+    told = {"not attested": UNATTESTED, "drifted": DRIFTED, "drifted aside": ASIDE, "by version": BY_VERSION}
+    word = packages(run.environment)
+    found = [SIMULATED] if run.environment.grade is Grade.SIMULATED else []
+    found += [told[word]] if word in told else []
+    return found if run.semantics >= SEMANTICS else [*found, OLDER.format(run.semantics, SEMANTICS)]
 
 
 def page_name(case: str) -> str:

@@ -1,25 +1,25 @@
 """The pipeline: case -> environment -> engine -> trials -> verdict -> evidence."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, guarded, tries
-from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Attestation, Durations, Evidence, Outcome, Trial, Variant
-from gpu_casebook.guest import attest
+from gpu_casebook.evidence import Durations, Evidence, Outcome, Trial, Variant
 from gpu_casebook.judging.decision import Tally
 from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.run.bench import Bench, judged, run_guest, sanitized_trials, summary_of
+from gpu_casebook.revision import own_revision
+from gpu_casebook.run.attesting import Attesting
+from gpu_casebook.run.bench import Bench, judged, sanitized_trials, summary_of
+from gpu_casebook.run.drift import Loaded
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import run_probes
-from gpu_casebook.run.record import AttestedEnvironment, attestation, drift, evidence
+from gpu_casebook.run.record import AttestedEnvironment, evidence
 from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
 
 
@@ -59,6 +59,7 @@ class _Run:
     plan: Plan
     guard: Guard
     console: Console
+    _loaded: dict[Variant, Loaded] = field(default_factory=dict, init=False)
 
     @property
     def engine(self) -> Engine:
@@ -66,20 +67,24 @@ class _Run:
 
     def evidence(self) -> Evidence | Skipped:
         plan, started, begun = self.plan, datetime.now(UTC), time.monotonic()
+        runner = own_revision()  # before anything changes it: a run may take hours
         self.console.say(f"{plan.case.id} in environment {plan.environment} ({self.engine.version})")
         # before the GPUs are held: building one takes minutes, and no GPU
         environments = _prepare(plan, self.engine, self.console)
         with self.guard.hold_gpus(self.console.say):
-            places = self._places(environments)
+            attesting = Attesting(plan, self.guard, plan.case.payload())
+            places = self._places(lambda wanted: attesting.look(environments[wanted], wanted))
             prepared = time.monotonic()
             reason = plan.gpu_mismatch(places[Variant.REPRO].attestation)
             if reason:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
-            trials = self._trials(places)
+            trials = self._trials(places, attesting.files)
             prepared_for = {variant: place.prepared for variant, place in places.items()}
             bench = Bench(plan, self.guard, self.console, prepared_for)
             sanitized = sanitized_trials(bench)
             probes = run_probes(bench, trials, sanitized) if plan.options.probes else []
+            found = {place.recipe: place for place in places.values()}
+            places = self._places(lambda wanted: attesting.again(found[wanted]))
         ended = time.monotonic()
         return evidence(
             plan,
@@ -88,28 +93,21 @@ class _Run:
             trials=trials,
             sanitized=sanitized,
             probes=probes,
+            loaded=self._loaded,
             started=started,
             durations=Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun),
+            runner=runner,
         )
 
-    def _places(self, environments: Mapping[Recipe, Prepared]) -> dict[Variant, AttestedEnvironment]:
-        """Return each variant's environment with what was found in it."""
-        places = {wanted: self._place(wanted, prepared) for wanted, prepared in environments.items()}
-        return {variant: places[wanted] for variant, wanted in _recipes(self.plan).items()}
+    def _places(self, look: Callable[[Recipe], AttestedEnvironment]) -> dict[Variant, AttestedEnvironment]:
+        """Return each variant's environment with what was found in it; one that both have is looked at once."""
+        recipes = _recipes(self.plan)
+        places = {wanted: look(wanted) for wanted in dict.fromkeys(recipes.values())}
+        return {variant: places[wanted] for variant, wanted in recipes.items()}
 
-    def _place(self, wanted: Recipe, prepared: Prepared) -> AttestedEnvironment:
-        seen = self._attest(prepared)
-        return AttestedEnvironment(prepared, wanted.lock, seen, drift(wanted.lock, wanted.python, seen))
-
-    def _attest(self, prepared: Prepared) -> Attestation:
-        result = run_guest(self.guard, prepared, Path(attest.__file__), self.plan.gpus)
-        if result.exit_status != 0:
-            raise EngineError(f"the environment can't be inspected: {_failure(result)}")
-        return attestation(result.stdout)
-
-    def _trials(self, places: Mapping[Variant, AttestedEnvironment]) -> list[Trial]:
+    def _trials(self, places: Mapping[Variant, AttestedEnvironment], files: Mapping[str, bytes]) -> list[Trial]:
         """Run trials of both variants, each in a fresh process, until the verdict is settled."""
-        plan, files, asked = self.plan, self.plan.case.payload(), self.plan.terms
+        plan, asked = self.plan, self.plan.terms
         trials: list[Trial] = []
         for variant in Variant:
             request = plan.request(variant, files)
@@ -131,6 +129,9 @@ class _Run:
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
         def once() -> Trial:
             result = self.guard.run(prepared, request)
+            seen = self._loaded.setdefault(variant, Loaded())
+            seen.libraries.update(result.libraries)
+            seen.pythons.update(result.pythons)
             if result.kept:
                 self.console.say(f"  kept: {result.kept}")
             return self._judged(variant, number, result)
@@ -153,10 +154,3 @@ class _Run:
             zygote=result.zygote,
             xids=self.guard.xids,
         )
-
-
-def _failure(result: TrialResult) -> str:
-    if result.infra:
-        return result.infra
-    said = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
-    return f"its Python ended with {result.signal or f'exit status {result.exit_status}'}: {said}"

@@ -62,6 +62,7 @@ class Plan:
             gpus=self.gpus,
             keep=self.options.keep,
             watch=self.watch,
+            loaded=True,
             zygote=self.options.zygote,
         )
 

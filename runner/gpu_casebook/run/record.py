@@ -1,13 +1,15 @@
-"""What was planned, found and seen -> Evidence; and what is really installed against what the lock says. Pure."""
+"""What was planned, found and seen -> Evidence. Pure."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
+from typing import TypeVar
 
-from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 
+from gpu_casebook.document import Document
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import (
@@ -26,9 +28,13 @@ from gpu_casebook.judging.decision import decide
 from gpu_casebook.judging.expectation import lines
 from gpu_casebook.judging.sanitized import settled, signature
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.packages.lock import Pin, read_lock, same_version
-from gpu_casebook.revision import SEMANTICS, own_revision
+from gpu_casebook.packages.lock import pins
+from gpu_casebook.revision import SEMANTICS
+from gpu_casebook.run.drift import Difference, Loaded, apart, differences, strangers, told_apart
 from gpu_casebook.run.plan import Plan
+from gpu_casebook.trial import Recipe
+
+Told = TypeVar("Told", bound=Document)
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,8 @@ class AttestedEnvironment:
     """A prepared environment and what was found in it."""
 
     prepared: Prepared
-    lock: str
+    recipe: Recipe
     attestation: Attestation
-    drift: Sequence[str]
 
 
 def evidence(
@@ -49,14 +54,16 @@ def evidence(
     trials: Sequence[Trial],
     sanitized: Sequence[Trial],
     probes: Sequence[ProbeRecord],
+    loaded: Mapping[Variant, Loaded],
     started: datetime,
     durations: Durations,
+    runner: str,
 ) -> Evidence:
     """Judge the trials, and put everything into one document. `places` has what each variant ran in."""
     decision = settled(decide(trials, plan.terms), trials, sanitized)
     return Evidence(
         case=case_facts(plan.case, plan.environment),
-        environment=_environment_facts(plan, places),
+        environment=_environment_facts(plan, places, loaded),
         engine=EngineFacts(
             name=engine.name,
             version=engine.version,
@@ -74,7 +81,7 @@ def evidence(
         started=started,
         durations=durations,
         command=plan.command(engine.name),
-        runner=own_revision(),
+        runner=runner,
         semantics=SEMANTICS,
     )
 
@@ -96,10 +103,15 @@ def case_facts(case: Case, environment: str) -> CaseFacts:
     )
 
 
-def _environment_facts(plan: Plan, places: Mapping[Variant, AttestedEnvironment]) -> EnvironmentFacts:
+def _environment_facts(
+    plan: Plan, places: Mapping[Variant, AttestedEnvironment], loaded: Mapping[Variant, Loaded]
+) -> EnvironmentFacts:
     spec, case = plan.spec, plan.case
-    locks = {case.lock_path(plan.environment, variant).name: places[variant].lock for variant in Variant}
+    locks = {case.lock_path(plan.environment, variant).name: places[variant].recipe.lock for variant in Variant}
     own = {Variant.REPRO: case.manifest.repro.requirements, Variant.FIXED: case.manifest.fixed.requirements}
+    repro, fixed = (places[variant] for variant in Variant)
+    pinned = pins([*spec.requirements, *chain(*own.values())])
+    relevant, aside = told_apart(_differences(plan, places, loaded), own=pinned)
     return EnvironmentFacts(
         name=plan.environment,
         grade=spec.grade,
@@ -108,44 +120,39 @@ def _environment_facts(plan: Plan, places: Mapping[Variant, AttestedEnvironment]
         requirements=spec.requirements,
         variant_requirements={variant: requirements for variant, requirements in own.items() if requirements},
         locks={name: hashlib.sha256(text.encode()).hexdigest() for name, text in locks.items()},
-        attestation=places[Variant.REPRO].attestation,
-        drift=_drift(places),
+        attestation=repro.attestation,
+        fixed_attestation=None if fixed is repro else fixed.attestation,
+        loaded={variant: sorted(seen.libraries) for variant, seen in loaded.items() if seen.libraries},
+        drift=[*relevant, *aside],
+        aside=len(aside),
     )
 
 
-def _drift(places: Mapping[Variant, AttestedEnvironment]) -> list[str]:
-    if places[Variant.REPRO] is places[Variant.FIXED]:
-        return list(places[Variant.REPRO].drift)
-    return [f"{variant}: {line}" for variant in Variant for line in places[variant].drift]
+def _differences(
+    plan: Plan, places: Mapping[Variant, AttestedEnvironment], loaded: Mapping[Variant, Loaded]
+) -> Iterator[Difference]:
+    repro, fixed = (places[variant] for variant in Variant)
+    if repro is fixed:
+        yield from differences(repro.recipe, repro.attestation)
+    else:
+        for variant, place in places.items():
+            yield from (each.of(variant) for each in differences(place.recipe, place.attestation))
+        yield from apart(repro.attestation, fixed.attestation)
+    if path := plan.spec.variables.get("LD_LIBRARY_PATH"):
+        yield Difference(f"the variable LD_LIBRARY_PATH is {path}")
+    for variant, seen in loaded.items():
+        yield from (each.of(variant) for each in strangers(seen, in_image=repro.prepared.image is not None))
 
 
-def attestation(stdout: str) -> Attestation:
+def told(stdout: str, kind: type[Told]) -> Told:
     """Parse what attest.py printed, ignoring what an image's start-up printed around it. Raises EngineError."""
     for line in reversed(stdout.splitlines()):
         if line.startswith("{"):
             try:
-                return Attestation.model_validate_json(line)
+                return kind.model_validate_json(line)
             except ValidationError as error:
                 why = error.errors()[0]["msg"]
                 raise EngineError(
                     f"the environment can't be inspected: what it tells of itself is broken: {why}"
                 ) from None
     raise EngineError("the environment can't be inspected: it told nothing of itself")
-
-
-def drift(lock_text: str, python: str, attestation: Attestation) -> list[str]:
-    """Return the differences of what was found from what is locked, one line each. Empty means exact."""
-    found: dict[str, str] = {canonicalize_name(name): version for name, version in attestation.packages.items()}
-    differences = [_difference(locked, found.get(locked.name)) for locked in read_lock(lock_text).pins]
-    if not attestation.python.startswith(f"{python}."):
-        differences.insert(0, f"Python: {python} declared, {attestation.python} found")
-    return list(filter(None, differences))
-
-
-def _difference(locked: Pin, found: str | None) -> str | None:
-    if found is None:
-        return f"{locked.name}: {locked.version} locked, none found"
-    if same_version(locked.version, found):
-        return None
-    build = ", another build of it" if same_version(locked.version, found.split("+")[0]) else ""
-    return f"{locked.name}: {locked.version} locked, {found} found{build}"

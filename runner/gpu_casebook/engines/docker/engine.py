@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import tarfile
 import threading
 import time
@@ -26,6 +27,7 @@ from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.watching import Watched
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.guest import loaded as loaded_guest
 from gpu_casebook.images import build, override
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
@@ -33,6 +35,7 @@ from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialReq
 _GRACE_S = 30.0
 RESTART_S = 15.0
 """How long a daemon that went away may take to come back, so that what was made on it can be removed."""
+_LOOK_GRACE_S = 2.0
 
 
 class DockerEngine(Engine):
@@ -178,9 +181,15 @@ class DockerEngine(Engine):
         )
         output = _ContainerOutput(container, request)
         container.start()
+        looker = _Looker(container, prepared)
+        if request.loaded:
+            looker.start()
         watched = _let_run(container, output, prepared, request)
         container.wait(timeout=_GRACE_S)
         output.ended.wait(_GRACE_S)
+        if request.loaded:
+            looker.join(_LOOK_GRACE_S)
+            output.loaded = looker.seen
         state = _state(container)
         begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
         return output.result(
@@ -315,6 +324,22 @@ class _ContainerOutput(Output):
             pass
         finally:
             self.ended.set()
+
+
+class _Looker(threading.Thread):
+    """Looks from beside a trial, in its container, at what its processes load, until the container ends."""
+
+    def __init__(self, container: Container, prepared: Prepared) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[tuple[str, str]] = []
+        code = Path(loaded_guest.__file__).read_text(encoding="utf-8")
+        self._container, self._order = container, [prepared.python, "-I", "-S", "-c", code, "1", prepared.python]
+
+    def run(self) -> None:
+        # The container may be gone already, or have no room for one more process.
+        with suppress(APIError, OSError, ValueError):
+            said = daemon.exec_stdout(self._container, self._order, user=TRIAL_USER)
+            self.seen = [tuple(json.loads(line)) for line in said.splitlines()]
 
 
 def _state(container: Container) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from gpu_casebook.engines import watching
 from gpu_casebook.engines.output import Kept, Neutral, Output
 from gpu_casebook.engines.watching import Watched
 from gpu_casebook.guest import supervisor
+from gpu_casebook.guest.loaded import follow
 from gpu_casebook.trial import TrialRequest, TrialResult
 
 # What a watched trial gets on top of its time, so that its stacks can be taken: the runner keeps the time then.
@@ -159,8 +160,10 @@ class NeutralOutput(Output):
 
     def look(self, process: Supervising, *, spying: bool) -> str:
         """Sample the trial, as `watching.look` does."""
-        seen = watching.look(process.pid, spying=spying).encode()
-        return b"".join(self._neutral.pieces([seen])).decode()
+        return self.neutral(watching.look(process.pid, spying=spying))
+
+    def neutral(self, text: str) -> str:
+        return b"".join(self._neutral.pieces([text.encode()])).decode()
 
 
 def run(
@@ -170,6 +173,12 @@ def run(
     takes = [partial(output.take, stream) for stream in (output.stdout, output.stderr)]
     answer, known = b"", children()
     process, readers = begin(start, orders, takes)
+    seen: list[tuple[str, str]] = []
+    over = threading.Event()
+    python = orders["command"][len(request.wrapper)]
+    looker = threading.Thread(target=lambda: seen.extend(follow(process.pid, python, over.is_set)), daemon=True)
+    if request.loaded:
+        looker.start()
     try:
         watched = output.watch(
             lambda spying: output.look(process, spying=spying),
@@ -179,10 +188,14 @@ def run(
             process.end()
         answer = process.answer(orders["timeout_s"] + _PATIENCE_S)
     finally:
+        over.set()
         process.close()
         if not answer:
             end_strays(known)
         drained(readers)
+    if request.loaded:
+        looker.join()
+    output.loaded = [(kind, output.neutral(path)) for kind, path in seen]
     ended = json.loads(answer) if answer else {"infra": "the trial could not be run: its supervisor ended: it was killed"}
     return _result(ended, watched, output, request, kept)
 
