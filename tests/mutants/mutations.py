@@ -146,6 +146,12 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
         repro("prints it and gives up", WRONG, CAUGHT.format("traceback.print_exc()") + "sys.exit('no licence')\n"),
         repro("logs it and ends with status 1", WRONG, CAUGHT.format("logging.exception('x')") + "sys.exit(1)\n"),
         repro("ends with status 1 as its child raises it", WRONG, f"{IN_CHILD.format(script=RAISES)}sys.exit(1)\n"),
+        repro(
+            "ends with status 1 as another script raises it",
+            WRONG,
+            "import subprocess, sys, tempfile\nother = tempfile.NamedTemporaryFile('w', suffix='.py')\n"
+            f"other.write({RAISES!r})\nother.flush()\nsubprocess.run([sys.executable, other.name])\nsys.exit(1)\n",
+        ),
         repro("has its words from an exit handler", WRONG, f"{SAID_AT_EXIT}raise ValueError('x')\n"),
         repro(
             "handles it, then raises a nameless type",

@@ -359,6 +359,15 @@ def test_a_traceback_quoted_in_the_message_belongs_to_it() -> None:
     assert seen.message.endswith("ValueError: v")
 
 
+def test_another_script_is_a_child() -> None:
+    ranked = "".join(f"[rank0]: {line}\n" for line in PLAIN.splitlines())
+    for script in ("", "x.py"):
+        assert last_raised(PLAIN, script) == last_raised(ranked, script) == Raised("ValueError", "v")
+    assert last_raised(PLAIN, "repro.py") is None
+    assert last_raised(PLAIN + PLAIN.replace("x.py", "/case/repro.py"), "repro.py") == Raised("ValueError", "v")
+    assert last_raised(ranked, "repro.py") == Raised("ValueError", "v")
+
+
 def test_python_m_is_a_child() -> None:
     runpy = '  File "<frozen runpy>", line 198, in _run_module_as_main\n  File "x.py"'
     assert last_raised(PLAIN.replace('  File "x.py"', runpy)) is None

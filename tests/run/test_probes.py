@@ -42,7 +42,8 @@ LOCATED = json.dumps({"path": "/opt/cuda/bin/compute-sanitizer", "version": "202
 DECLARED = "    sanitizer: {tool: memcheck, access: write, size: 4, kernel: store_one}\n"
 FAILS = "{exception: torch.AcceleratorError, cuda_error: cudaErrorIllegalAddress}"
 
-PLAIN, BLOCKING = recorded("torch_raw_kernel.bare"), recorded("torch_raw_kernel.blocking")
+RAW, BLOCKING = recorded("torch_raw_kernel.bare"), recorded("torch_raw_kernel.blocking")
+PLAIN = replace(RAW, stderr=RAW.stderr.replace("torch_raw_kernel.py", "repro.py"))
 PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=0.5, exit_status=0)
 CLEAN = replace(PROVED, stdout="========= COMPUTE-SANITIZER\nrel_err=1e-7\n========= ERROR SUMMARY: 0 errors\n")
 FAULTY = recorded("torch_raw_kernel.memcheck")

@@ -28,10 +28,13 @@ class Judgement(NamedTuple):
     infra: str | None = None  # why the machine is to blame
 
 
-def observe(result: TrialResult) -> Observation:
-    """Read off a result all that an expectation can name, whatever was declared."""
+def observe(result: TrialResult, script: str = "") -> Observation:
+    """Read off a result all that an expectation can name, whatever was declared.
+
+    `script` is the name of the trial's own, so that the exception of another that it started is not taken for its own.
+    """
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
-    raised = _raised(result)
+    raised = _raised(result, script)
     clear = raised if raised and not raised.unclear else None
     ended = {name: value for name, value in vars(result).items() if name in Observation.model_fields}
     return Observation(
@@ -44,10 +47,10 @@ def observe(result: TrialResult) -> Observation:
     )
 
 
-def _raised(result: TrialResult) -> tracebacks.Raised | None:
+def _raised(result: TrialResult, script: str = "") -> tracebacks.Raised | None:
     if result.hung or result.exit_status not in _AFTER_UNCAUGHT:
         return None
-    return tracebacks.last_raised(without_escapes(result.stderr))
+    return tracebacks.last_raised(without_escapes(result.stderr), script)
 
 
 def _unclear(result: TrialResult) -> str:

@@ -82,16 +82,17 @@ class _Block(NamedTuple):
 
     start: int  # index of its first line
     raised_at: int  # index of the line that names the exception
-    top_level: bool  # whether its first frame is that of the script itself
+    script: str | None  # the name of the script whose module its first frame is
 
 
-def last_raised(stderr: str) -> Raised | None:
-    """Return the exception that was not caught: that of the last traceback which begins at top level.
+def last_raised(stderr: str, script: str = "") -> Raised | None:
+    """Return the exception that was not caught: that of the last traceback which begins at top level of `script`.
 
+    Without its name any script counts, a child's too.
     Of several ranks, whose lines torch marks, the first; it is unclear which one counts where they differ.
     """
     own, ranks = _streams(stderr)
-    if raised := _ended_by(own):
+    if raised := _ended_by(own, script):
         return raised
     ended = {rank: raised for rank, lines in sorted(ranks.items()) if (raised := _ended_by(lines))}
     first = next(iter(ended.values()), None)
@@ -136,8 +137,8 @@ def _alike(raised: Raised) -> tuple[str, str]:
     return raised.type, re.sub(r"\d+", "0", raised.message.partition("\n")[0])
 
 
-def _ended_by(lines: Sequence[str]) -> Raised | None:
-    if chain := _chain(lines):
+def _ended_by(lines: Sequence[str], script: str = "") -> Raised | None:
+    if chain := _chain(lines, script):
         *causes, last = (raised for _, raised in _read(lines, chain))
         if _LOGGED.match(lines[chain[0].start - 1]):
             last = replace(last, unclear=f"{last.type} follows a log record: was it caught?")
@@ -149,7 +150,7 @@ def _ended_by(lines: Sequence[str]) -> Raised | None:
     return _raised("\n".join(lines[at:]).replace(" \n", " ").split("\n"), 0)
 
 
-def _chain(lines: Sequence[str]) -> list[_Block]:
+def _chain(lines: Sequence[str], script: str = "") -> list[_Block]:
     """Return the last traceback of one that was not caught, after those of its causes; none if one can't be read."""
     chains: list[list[_Block]] = []
     for block in _blocks(lines):
@@ -157,9 +158,13 @@ def _chain(lines: Sequence[str]) -> list[_Block]:
             chains[-1].append(block)
         else:
             chains.append([block])
-    uncaught = (it for it in reversed(chains) if it[-1].top_level or lines[it[0].start - 1].startswith(_HYDRA))
-    chain = next(uncaught, [])
+    chain = next((it for it in reversed(chains) if _is_uncaught(lines, it, script)), [])
     return chain if all(_RAISED.fullmatch(_plain(lines[block.raised_at])) for block in chain) else []
+
+
+def _is_uncaught(lines: Sequence[str], chain: Sequence[_Block], script: str) -> bool:
+    own = chain[-1].script == script if script else chain[-1].script is not None
+    return own or lines[chain[0].start - 1].startswith(_HYDRA)
 
 
 def _read(lines: Sequence[str], chain: Sequence[_Block]) -> Iterator[tuple[_Block, Raised]]:
@@ -183,7 +188,8 @@ def _blocks(lines: Sequence[str]) -> Iterator[_Block]:
         # Only a syntax error in the script itself comes without a header, and its only frame without a function.
         alone = raised and raised["type"] in _SYNTAX_ERRORS and frame["function"] is None
         if headed or alone:
-            yield _Block(at, raised_at, top_level=not headed or _is_top_level(frame))
+            name = frame["file"].rpartition("/")[2]
+            yield _Block(at, raised_at, script=name if not headed or _is_top_level(frame) else None)
         at = raised_at
 
 

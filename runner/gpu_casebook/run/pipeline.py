@@ -143,7 +143,7 @@ class _Run:
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
         expectation = self.plan.case.expectation(self.plan.environment, variant)
-        seen = observe(result)
+        seen = observe(result, f"{variant}.py")
         return judged(
             variant,
             number,
