@@ -10,6 +10,7 @@ from gpu_casebook.engines.guard import INFRA_RETRIES
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UsageError
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.run import pipeline
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
@@ -109,6 +110,29 @@ def test_drift_is_found(case: Case) -> None:
     evidence = go(case, on)
     assert not evidence.environment.exact
     assert "1.26.5" in evidence.environment.drift[0]
+
+
+def test_both_environments_of_a_release_case_are_attested(case: Case) -> None:
+    manifest = case.directory / "case.yaml"
+    text = manifest.read_text()
+    for variant, version in (("repro", "1.0"), ("fixed", "2.0")):
+        text = text.replace(f"\n{variant}:\n", f"\n{variant}:\n  requirements: [six=={version}]\n")
+        six = f"six=={version} \\\n    --hash=sha256:{'a' * 64}\n"
+        (case.directory / "locks" / f"interpreter.{variant}.txt").write_text(LOCK + six)
+    manifest.write_text(text)
+    on = engine()
+    on.attested = on.attested.replace('"1.26.4"', '"1.26.4", "six": "1.0"')
+    environment = go(find(case.directory.parents[1], "tiny", IMAGES), on).environment
+    assert environment.fixed_attestation
+    assert environment.fixed_attestation.packages["six"] == "1.0"
+    assert environment.relevant_drift == ["fixed: six: 2.0 locked, 1.0 found"]
+
+
+def test_the_revision_is_that_of_the_start(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    on, head = engine(), ["1a"]
+    monkeypatch.setattr(pipeline, "own_revision", lambda: head[0])
+    on.before_trial = lambda _request: head.insert(0, "2b")
+    assert go(case, on).runner == "1a"
 
 
 def test_the_digest_follows_manifest_and_scripts_only(case: Case) -> None:
