@@ -356,7 +356,7 @@ while True:
 """
     result = venv_bench.run(script, limits={"processes": 200, "memory_bytes": 300 * 2**20})
     assert "[the trial was ended: more than 200 processes]" in result.stderr
-    assert result.duration_s < 20
+    assert not result.timed_out
 
 
 def test_a_deep_directory_is_removed(tmp_path: Path) -> None:

@@ -237,15 +237,16 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
 
 
 def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str, str]:
+    # What keeps a trial in its place counts for more than its own variables, but stands before them: a zygote sets one
+    # of those anew, and the order should be the same.
+    places = {"HOME": str(directory / "home"), "TMPDIR": str(directory / "tmp"), **_gpu_variables(request)}
     variables = {
         **VARIABLES,
         "PATH": f"{python.parent}:{_SYSTEM_PATH}",
         **_libraries(request),
+        **places,
         **request.variables,
-        # what keeps a trial in its place comes after its own variables
-        "HOME": str(directory / "home"),
-        "TMPDIR": str(directory / "tmp"),
-        **_gpu_variables(request),
+        **places,
     }
     if request.watch:
         variables["PYTHONPATH"] = path_list(str(directory / "watched"), request.variables.get("PYTHONPATH"))
