@@ -60,7 +60,7 @@ environments:
   one: {image: cpu, requirements: []}
   two: {image: cpu, requirements: []}
 repro:
-  expect: {exception: ValueError}
+  expect: {exception: ValueError, message: sizes differ}
 fixed:
   expect: {message: all good}
 trials: 1
@@ -72,7 +72,8 @@ SCRIPT = """\
 # requires-python = "==3.11.*"
 # dependencies = ["numpy==2.2.6"]
 # ///
-print("rel_err=0.5")
+def lost(x): return x * 0.5
+print(f"rel_err={lost(1.0)}")
 """
 
 

@@ -17,9 +17,11 @@ from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import LOCK, FakeEngine
 
 REPRO, FIXED = 'figures: {rel_err: "> 1e-2"}', 'figures: {rel_err: "< 1e-5"}'
-CRASH = TrialResult(stdout="", stderr="", duration_s=0.1, signal="SIGSEGV")
+CRASH = TrialResult(stdout="reached=1\n", stderr="", duration_s=0.1, signal="SIGSEGV")
 RAN = TrialResult(stdout="", stderr="", duration_s=0.1, exit_status=0)
 CLEAN = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
+
+SIGSEGV = "{signal: SIGSEGV, figures: {reached: '== 1'}}"
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +54,7 @@ def ran(run: Evidence) -> tuple[int, int]:
     return len(run.trials_of(Variant.REPRO)), len(run.trials_of(Variant.FIXED))
 
 
-RACE = manifest("{signal: SIGSEGV, rate: '>= 0.3'}", more="trials: 40")
+RACE = manifest("{signal: SIGSEGV, figures: {reached: '== 1'}, rate: '>= 0.3'}", more="trials: 40")
 
 
 def test_a_race(checkout: Checkout) -> None:
@@ -93,20 +95,20 @@ def test_a_race_that_asks_too_much_of_its_fix(checkout: Checkout) -> None:
 
 
 def test_an_environment_may_have_a_rate_of_its_own(checkout: Checkout) -> None:
-    text = manifest("signal: SIGSEGV", more="trials: 40").replace(
+    text = manifest(SIGSEGV, more="trials: 40").replace(
         "grade: simulated", "grade: simulated\n    expect: {repro: {rate: '>= 0.3'}}"
     )
     assert go(checkout, text, [CRASH], [CLEAN]).demand
 
 
 def test_the_first_trials_may_settle_it(checkout: Checkout) -> None:
-    run = go(checkout, manifest("signal: SIGSEGV", more="trials: 20"), [CRASH, RAN], [CLEAN])
+    run = go(checkout, manifest(SIGSEGV, more="trials: 20"), [CRASH, RAN], [CLEAN])
     assert run.verdict is Verdict.INCONCLUSIVE
     assert ran(run) == (2, 0)
 
 
 def test_a_person_gets_as_many_trials_as_asked_for(checkout: Checkout) -> None:
-    assert ran(go(checkout, manifest("signal: SIGSEGV"), [CRASH, RAN], [CRASH], trials=6)) == (6, 6)
+    assert ran(go(checkout, manifest(SIGSEGV), [CRASH, RAN], [CRASH], trials=6)) == (6, 6)
 
 
 def test_the_headline_names_the_figures_whose_bounds_the_fix_changes(checkout: Checkout) -> None:

@@ -306,6 +306,8 @@ class CaseFacts(Document):
     """For each variant the expectation in readable lines, such as "exception: builtins.ValueError"."""
     fix_diff: str
     """Unified diff from repro.py to fixed.py."""
+    because: str | None = None
+    """Why the scripts differ by more than a fix, as the manifest says."""
     digest: str
     """sha256 over the manifest and scripts."""
 

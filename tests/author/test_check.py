@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.author import check
-from gpu_casebook.author.check import MARK, blanks, check_all
+from gpu_casebook.author.check import blanks, check_all
 from gpu_casebook.author.draft import blank
 from gpu_casebook.errors import Severity, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest import case as manifest_case
 from gpu_casebook.manifest.case import load, write_schema
 from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.packages.lock import basis
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 
@@ -147,11 +148,11 @@ class TestScripts:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (SCRIPT + "def f(:\n", "fixed.py:6: is not Python: "),
-            (SCRIPT + "x = '''open\n", "fixed.py:6: is not Python: unterminated"),
+            (SCRIPT + "def f(:\n", "fixed.py:7: is not Python: "),
+            (SCRIPT + "x = '''open\n", "fixed.py:7: is not Python: unterminated"),
             (SCRIPT + "\0", "fixed.py:"),
-            (SCRIPT + "(" * 5000, "fixed.py:6: is not Python: too many nested parentheses"),
-            (SCRIPT + "x = \N{SNOWMAN}\n", "fixed.py:6: is not Python: invalid character"),
+            (SCRIPT + "(" * 5000, "fixed.py:7: is not Python: too many nested parentheses"),
+            (SCRIPT + "x = \N{SNOWMAN}\n", "fixed.py:7: is not Python: invalid character"),
         ],
     )
     def test_syntax(self, checkout: Checkout, good: Path, content: str, expected: str) -> None:
@@ -192,7 +193,7 @@ class TestScripts:
     )
     def test_imports(self, checkout: Checkout, good: Path, line: str, module: str) -> None:
         (good / "fixed.py").write_text(f"{SCRIPT}{line}\n")
-        number = 6 + line.count("\n")
+        number = 7 + line.count("\n")
         what = "a script stands alone, so that it can be pasted into a file and run"
         assert problems(checkout) == [f"fixed.py:{number}: imports {module}; {what}"]
 
@@ -206,7 +207,7 @@ class TestScripts:
 
 class TestHeader:
     def test_missing(self, checkout: Checkout, good: Path) -> None:
-        (good / "repro.py").write_text("print('rel_err=0.5')\n")
+        (good / "repro.py").write_text(SCRIPT.rpartition("# ///\n")[2])
         assert problems(checkout) == [
             "repro.py:1: has no inline script metadata (PEP 723); begin it with the packages of current: numpy==2.2.6"
         ]
@@ -274,6 +275,16 @@ class TestFix:
         assert warnings(checkout) == [
             "fixed.py:1: warning: differs from repro.py in 21 lines; the fix and nothing else should (20 at most)"
         ]
+
+    @pytest.mark.parametrize("depth", [300, 600, 900, 3000])
+    @pytest.mark.parametrize("piece", ["+1", "(1)"])
+    def test_what_is_nested_too_deep_is_told_in_a_line(
+        self, checkout: Checkout, good: Path, piece: str, depth: int
+    ) -> None:
+        (good / "fixed.py").write_text(f"{SCRIPT}x = lost{piece * depth}\n")
+        found = problems(checkout)
+        assert not found if depth == 300 else all("nested too deep" in each or "recursion" in each for each in found)
+        assert len(found) <= 1
 
     def test_at_the_limit(self, checkout: Checkout, good: Path) -> None:
         (good / "fixed.py").write_text(SCRIPT + "".join(f"x = {n}\n" for n in range(20)))
@@ -352,7 +363,7 @@ class TestLocks:
 
 class TestBlanks:
     def test_each_is_told_with_its_line(self) -> None:
-        text = f"a\nb: 1  # {blank('open, or fixed')}\ntitle: '{blank('one line')}'\n{MARK}\n"
+        text = f"a\nb: 1  # {blank('open, or fixed')}\ntitle: '{blank('one line')}'\n{BLANK}\n"
         assert list(blanks(text)) == [(2, "open, or fixed"), (3, "one line"), (4, "")]
 
     def test_a_quote_that_belongs_to_the_text_stays(self) -> None:

@@ -158,7 +158,8 @@ class TestManifest:
         [
             ({"title": "x" * 111}, "3: has 111 characters, of 110"),
             ({"title": "It fails."}, "3: ends with a full stop, and a title has none"),
-            ({"repro": {"expect": {"exception": "ValueError"}}}, "20: any ValueError would do"),
+            ({"repro": {"expect": {"cuda_error": "cudaErrorIllegalAddress"}}}, "20: any failure of this kind would do"),
+            ({"repro": {"expect": {"hang": {"after": "20s", "stack": "all_reduce"}}}}, "20: any failure of this kind"),
             ({"repro": {"expect": {"exception": "ValueError", "message": r".*\d+ of"}}}, "20: the message '.*"),
         ],
     )

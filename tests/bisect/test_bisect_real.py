@@ -32,7 +32,7 @@ environments:
     image: cpu
     requirements: [packaging==23.0]
 repro:
-  expect: {exception: packaging.version.InvalidVersion}
+  expect: {exception: packaging.version.InvalidVersion, message: 'Invalid version'}
 fixed:
   expect: {message: parsed}
 """

@@ -34,7 +34,7 @@ provenance: distilled
 environments:
   plain: {{image: cpu, requirements: []}}
 repro:
-  expect: {{exception: ValueError}}
+  expect: {{exception: ValueError, message: as declared}}
 fixed:
   expect: {{message: all good}}
 trials: 1

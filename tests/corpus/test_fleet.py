@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         directory.mkdir(parents=True)
     (top / "images" / "cpu" / "Dockerfile").touch()
     (case / "case.yaml").write_text(PLAIN)
-    (case / "repro.py").write_text("raise ValueError\n")
+    (case / "repro.py").write_text("raise ValueError('sizes differ')\n")
     (case / "fixed.py").write_text("print('all good')\n")
     for environment in ("one", "two"):
         (case / "locks" / f"{environment}.txt").touch()

@@ -239,9 +239,9 @@ def test_what_both_variants_have_is_not_told_as_the_cause(case: Write, go: Go) -
     evidence = go(
         case(
             failure="wrong-numbers",
-            repro="{figures: {values: '== 64'}}",
+            repro="{figures: {values: '== 64', right: '== 0'}}",
             fixed="{figures: {values: '== 64', right: '== 1'}}",
-            scripts=(reads, f"{reads}print('right=1')\n"),
+            scripts=(f"{reads}print('right=0')\n", f"{reads}print('right=1')\n"),
         )
     )
     assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons

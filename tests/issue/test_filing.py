@@ -53,7 +53,7 @@ def test_the_best_evidence_is_taken_and_it_is_said(here: Path) -> None:
     assert filed.run.environment.grade is Grade.HARDWARE
     assert f"from {path.name}: confirmed in environment upstream on NVIDIA H200 (hardware), 2026-11-21" in filed.notes
     assert "  passed over: confirmed in environment front-end on CPU (simulated), 2026-11-22" in filed.notes
-    assert 'print("rel_err=0.5")' in filed.issue.body
+    assert "def lost(x): return x * 0.5" in filed.issue.body
 
 
 def test_an_environment_that_is_named_is_taken(here: Path) -> None:

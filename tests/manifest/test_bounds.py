@@ -36,3 +36,22 @@ def test_nan_satisfies_nothing(text: str) -> None:
 def test_what_can_not_be_read_says_what_to_write(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a bound; write comparisons such as '< 1e-5' or '>= 0\.1, < 0\.5'"):
         Bound.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "excludes"),
+    [
+        ("> 1e-2", "< 1e-5", True),
+        ("< 1", ">= 1", True),
+        ("<= 1", ">= 1", False),
+        ("== 3", "== 2", True),
+        ("== 3", "!= 3", True),
+        ("== 3", "> 2, < 4", False),
+        ("> 0.24, < 0.26", "< 0.25", False),
+        ("> 5", "> 7", False),
+        ("!= 3", "!= 4", False),
+    ],
+)
+def test_what_no_number_satisfies(one: str, other: str, excludes: bool) -> None:  # noqa: FBT001
+    assert Bound.parse(one).excludes(Bound.parse(other)) is excludes
+    assert Bound.parse(other).excludes(Bound.parse(one)) is excludes

@@ -92,7 +92,8 @@ class TestMethods:
 
     @pytest.mark.parametrize("nothing", ["null", "{}"])
     def test_override_can_drop_a_key(self, checkout: Checkout, change: Change, nothing: str) -> None:
-        tiny = loaded(checkout, change("{message: all good}", f"{{message: all good, figures: {nothing}}}"))
+        dropped = f"{{message: all good, figures: {nothing}}}\n      repro: {{exception: ValueError}}"
+        tiny = loaded(checkout, change("{message: all good}", dropped))
         assert tiny.expectation("interpreter", Variant.FIXED).figures == {}
 
     def test_variables(self, checkout: Checkout, change: Change) -> None:
@@ -355,15 +356,52 @@ WRONG = [
     ('figures: {rel_err: "> 1e-2"}', "{}", "23: repro.expect: names no failure: say which"),
     ('figures: {rel_err: "> 1e-2"}', "exit_status: 0", "23: repro.expect: names no failure"),
     ('figures: {rel_err: "> 1e-2"}', "exit_status: 1", "23: repro.expect: names no failure"),
-    ('figures: {rel_err: "> 1e-2"}', "message: 'x*'", "23: repro.expect: names no failure"),
+    ('figures: {rel_err: "> 1e-2"}', "message: 'x*'", "24: repro.expect.message: fits much else; take more of"),
+    # a repro that fits much else: a short message, a bound that always holds, a type or a signal alone
+    ('figures: {rel_err: "> 1e-2"}', "message: e", "24: repro.expect.message: fits much else, such as 'error'; take"),
+    ('figures: {rel_err: "> 1e-2"}', "message: size", "24: repro.expect.message: fits much else, such as 'size'; take"),
+    ('figures: {rel_err: "> 1e-2"}', "message: 'q.j'", "24: repro.expect.message: fits much else; take more of the"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "message: 'off by two|Error'",
+        "24: repro.expect.message: fits much else, such as",
+    ),
+    ('figures: {rel_err: "> 1e-2"}', 'figures: {rel_err: ">= 0"}', "23: repro.expect: names no failure"),
+    ('figures: {rel_err: "> 1e-2"}', "exception: ValueError", "23: repro.expect: any ValueError would do: add a mess"),
+    ('figures: {rel_err: "> 1e-2"}', "signal: SIGSEGV", "23: repro.expect: any SIGSEGV would do: add a message or"),
+    ('figures: {rel_err: "> 1e-2"}', "exit_status: 3", "23: repro.expect: any exit status 3 would do: add a mess"),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{exception: ValueError, figures: {done: '>= 0'}}",
+        "23: repro.expect: any ValueError would do",
+    ),
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "{cuda_error: cudaErrorIllegalAddress, exit_status: 0}",
+        "24: repro.expect.cuda_error: is a failure, and exit_status 0 is none; leave one out",
+    ),
+    # a hang that any process that waits is in
+    (
+        'figures: {rel_err: "> 1e-2"}',
+        "hang: {after: 20s, stack: 'poll|wait'}",
+        "24: repro.expect.hang.stack: matches wha",
+    ),
+    ('figures: {rel_err: "> 1e-2"}', "hang: {after: 20s, stack: '[a-z]+'}", "24: repro.expect.hang.stack: matches wha"),
     (
         "{message: all good}",
         "{message: all good}\n      repro: {figures: {}}",
         "22: environments.interpreter.expect.repro: names no failure",
     ),
     # a fixed that proves nothing, or that fails
-    ('figures: {rel_err: "< 1e-5"}', "{}", "26: fixed.expect: proves nothing: name a figure or"),
-    ('figures: {rel_err: "< 1e-5"}', "message: '(ok)?'", "26: fixed.expect: proves nothing"),
+    ('figures: {rel_err: "< 1e-5"}', "{}", "26: fixed.expect: proves nothing: name a figure with"),
+    ('figures: {rel_err: "< 1e-5"}', "message: '(ok)?'", "27: fixed.expect.message: fits much else; take more"),
+    ('figures: {rel_err: "< 1e-5"}', 'figures: {rel_err: ">= 0"}', "26: fixed.expect: proves nothing"),
+    ('figures: {rel_err: "< 1e-5"}', 'figures: {rel_err: "!= 7"}', "26: fixed.expect: proves nothing"),
+    (
+        'figures: {rel_err: "< 1e-5"}',
+        "growth: {series: bytes, per_step: '> -1'}",
+        "26: fixed.expect: proves nothing",
+    ),
     ("{message: all good}", "{figures: {}}", "21: environments.interpreter.expect.fixed: proves nothing: name a"),
     (
         'figures: {rel_err: "< 1e-5"}',
@@ -412,7 +450,7 @@ WRONG = [
         "{signal: SIGABRT, rate: '>= 0.3'}",
         "24: repro.expect.rate: >= 0.3 can't be judged in 3 trials: at least 9; write trials: 40 or so",
     ),
-    ('figures: {rel_err: "< 1e-5"}', "{message: ok, rate: '>= 0.9'}", "27: fixed.expect.rate: belongs to repro"),
+    ('figures: {rel_err: "< 1e-5"}', "{message: all good, rate: '>= 0.9'}", "27: fixed.expect.rate: belongs to repro"),
     (
         "    expect:\n      fixed: {message: all good}",
         "    expect:\n      repro: {rate: '>= 0.1'}",
@@ -455,7 +493,7 @@ WRONG = [
         "24: repro.expect.differs: fixed must say that out is the same in every run; write same: [out] in its",
     ),
     ('figures: {rel_err: "> 1e-2"}', "{signal: SIGABRT, same: [out]}", "24: repro.expect.same: belongs to fixed"),
-    ('figures: {rel_err: "< 1e-5"}', "{message: ok, differs: [a]}", "27: fixed.expect.differs: belongs to repro"),
+    ('figures: {rel_err: "< 1e-5"}', "{message: all good, differs: [a]}", "27: fixed.expect.differs: belongs to repro"),
     (
         'figures: {rel_err: "< 1e-5"}',
         "{figures: {a: '< 1'}, same: [a]}",
@@ -474,7 +512,7 @@ WRONG = [
     ),
     (
         'figures: {rel_err: "> 1e-2"}',
-        "sanitizer: {kernel: backward}",
+        "sanitizer: {access: read, kernel: backward}",
         "16: environments.interpreter: asks compute-sanitizer, which needs a GPU, but gpus is 0; write sanitizer: null",
     ),
     (
@@ -487,13 +525,16 @@ WRONG = [
     (
         'figures: {rel_err: "< 1e-5"}',
         'figures: {rel_err: "> 1e-2"}',
-        "26: fixed.expect: repro and fixed expect the same",
+        "26: fixed.expect: one output could be as both repro and fixed expect: give both a figure, in bounds",
     ),
     (
         "{message: all good}",
         '{figures: {rel_err: "> 1e-2"}}',
-        "21: environments.interpreter.expect.fixed: repro and fixed expect the same",
+        "21: environments.interpreter.expect.fixed: one output could be as both repro and fixed expect",
     ),
+    ('figures: {rel_err: "< 1e-5"}', 'figures: {rel_err: "< 0.5"}', "26: fixed.expect: one output could be as both"),
+    ('figures: {rel_err: "< 1e-5"}', 'figures: {other: "< 1e-5"}', "26: fixed.expect: one output could be as both"),
+    ('figures: {rel_err: "> 1e-2"}', "message: the loss rose", "26: fixed.expect: one output could be as both"),
 ]
 
 
@@ -511,6 +552,13 @@ def test_a_finding_has_to_be_named(checkout: Checkout, change: Change) -> None:
     text = change('figures: {rel_err: "> 1e-2"}', "sanitizer: {tool: memcheck, size: 4}")
     found = problems(checkout, text.replace("    grade: simulated\n", "    gpus: 1\n"))
     assert found == ["24: repro.expect.sanitizer: names no finding: say which kind, access or kernel"]
+
+
+@pytest.mark.parametrize("named", ["kernel: k", "kind: out-of-bounds, kernel: k"])
+def test_a_finding_of_memcheck_has_to_say_what_the_access_was(checkout: Checkout, change: Change, named: str) -> None:
+    text = change('figures: {rel_err: "> 1e-2"}', f"sanitizer: {{tool: memcheck, {named}}}")
+    found = problems(checkout, text.replace("    grade: simulated\n", "    gpus: 1\n"))
+    assert found == ["24: repro.expect.sanitizer: does not say whether it is a read, a write or an atomic; add access:"]
 
 
 def test_a_finding_that_nobody_looks_for(checkout: Checkout, change: Change) -> None:

@@ -68,12 +68,17 @@ EXCEPTION = Kind(
 MESSAGE = Kind(
     name="message",
     failure="wrong-numbers",
-    repro="print('the loss rose at step 3')\n",
-    expect={"message": "the loss rose at step 3"},
-    fixed="print('the loss fell in all steps')\n",
-    proven={"message": "the loss fell in all steps"},
+    repro="print('the loss rose at step 3')\nprint('rises=1')\n",
+    expect={"message": "the loss rose at step 3", "figures": {"rises": "== 1"}},
+    fixed="print('the loss fell in all steps')\nprint('rises=0')\n",
+    proven={"message": "the loss fell in all steps", "figures": {"rises": "== 0"}},
 )
-SIGNAL = Kind(name="signal", failure="crash", repro=dies_of_signal("SIGSEGV"), expect={"signal": "SIGSEGV"})
+SIGNAL = Kind(
+    name="signal",
+    failure="crash",
+    repro=f"print('reached=1', flush=True)\n{dies_of_signal('SIGSEGV')}",
+    expect={"signal": "SIGSEGV", "figures": {"reached": "== 1"}},
+)
 STATUS = Kind(
     name="exit status",
     failure="crash",

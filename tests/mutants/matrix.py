@@ -14,6 +14,8 @@ from tests.mutants.kinds import Kind
 from tests.mutants.mutations import Mutation, every
 
 IMAGE = "cpu"
+SAME = "pass\n"
+"""Behind a script that does what the other one does: the same code twice is refused, and these go to the judge."""
 LOCK = "# nothing: what these scripts need is Python\n"
 
 
@@ -56,9 +58,9 @@ def _written(root: Path, kind: Kind, mutation: Mutation) -> Mutant:
     (directory / "locks").mkdir(parents=True)
     (directory / "locks" / "here.txt").write_text(LOCK)
     (directory / MANIFEST).write_text(json.dumps(_manifest(kind, directory.name)))  # JSON is YAML
-    scripts = {Variant.REPRO: (mutation.repro, kind.repro), Variant.FIXED: (mutation.fixed, kind.fixed)}
-    for variant, (mutated, own) in scripts.items():
-        text = own if mutated is None else mutated
+    repro = kind.repro if mutation.repro is None else mutation.repro
+    fixed = kind.fixed if mutation.fixed is None else mutation.fixed
+    for variant, text in {Variant.REPRO: repro, Variant.FIXED: fixed + (SAME if repro == fixed else "")}.items():
         (directory / f"{variant}.py").write_text(text.replace("TURN", repr(str(root / f"{variant}.turns"))))
     return Mutant(
         name=f"{kind.name}: {mutation.name}",
@@ -96,7 +98,7 @@ def _corpus(place: Path) -> Iterator[Mutant]:
             directory = root / "cases" / subject.case.id
             shutil.copytree(subject.case.directory, directory)
             (directory / "repro.py").write_text(change.repro)
-            (directory / "fixed.py").write_text(change.fixed)
+            (directory / "fixed.py").write_text(change.fixed + (SAME if change.fixed == change.repro else ""))
             for variant, other in zip(Variant, change.locks, strict=True):
                 of = subject.case.lock_path(subject.environment, variant).name
                 shutil.copyfile(subject.case.lock_path(subject.environment, other), directory / "locks" / of)

@@ -160,11 +160,11 @@ OF_KIND: dict[str, Sequence[Mutation]] = {
         ),
     ),
     "message": (
-        repro("says it and fails", WRONG, "print('the loss rose at step 3')\nraise SystemExit(1)\n"),
-        repro("says something else", NOT, "print('the loss rose at step 4')\n"),
-        repro("says it and dies", WRONG, "print('the loss rose at step 3')\n" + dies_of_signal("SIGSEGV")),
-        fixed("says something else", FIX, "print('the loss fell in most steps')\n"),
-        fixed("says it and fails", FIX, "print('the loss fell in all steps')\nraise SystemExit(1)\n"),
+        repro("says it and fails", WRONG, "print('the loss rose at step 3\\nrises=1')\nraise SystemExit(1)\n"),
+        repro("says something else", NOT, "print('the loss rose at step 4\\nrises=1')\n"),
+        repro("says it and dies", WRONG, "print('the loss rose at step 3\\nrises=1')\n" + dies_of_signal("SIGSEGV")),
+        fixed("says something else", FIX, "print('the loss fell in most steps\\nrises=0')\n"),
+        fixed("says it and fails", FIX, "print('the loss fell in all steps\\nrises=0')\nraise SystemExit(1)\n"),
     ),
     "signal": (
         repro("says so and fails", WRONG, "print('Segmentation fault (core dumped)')\nraise SystemExit(1)\n"),

@@ -122,14 +122,16 @@ class TestWhatSingleTrialsCanNotTell:
             ),
             (
                 "sanitizer: {tool: memcheck, access: write}",
-                "message: good",
+                "message: all good",
                 "tiny shows under compute-sanitizer only, and a bisection runs without it",
             ),
         ],
     )
     def test_it_is_refused(self, checkout: Checkout, change: Change, repro: str, fixed: str, line: str) -> None:
         manifest = change(FIGURES, repro).replace('figures: {rel_err: "< 1e-5"}', fixed)
-        manifest = manifest.replace("fixed: {message: all good}", "repro: {sanitizer: null, message: x}")
+        manifest = manifest.replace(
+            "fixed: {message: all good}", "repro: {sanitizer: null, exception: ValueError, message: off by two}"
+        )
         with pytest.raises(UsageError) as caught:
             signature(case(checkout, manifest), "current", Variant.REPRO)
         assert str(caught.value) == line

@@ -1,6 +1,7 @@
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from gpu_casebook.engines.guard import INFRA_RETRIES
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UsageError
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import pipeline
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
@@ -98,10 +100,27 @@ def test_evidence_holds_what_reports_need(case: Case) -> None:
     evidence = go(case, engine())
     assert evidence.environment.exact
     assert evidence.environment.locks.keys() == {"interpreter.txt"}
-    assert '-print("rel_err=0.5")' in evidence.case.fix_diff
+    assert "-def lost(x): return x * 0.5" in evidence.case.fix_diff
     assert evidence.case.signature[Variant.FIXED]
     assert evidence.command == "nox -s case-tiny -- --environment interpreter --engine venv"
     assert [trial.duration_s for trial in evidence.trials] == [0.5, 0.5, 0.5, 0.25, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("more", ["", "# a comment\n", "  # and at its end\n"])
+def test_scripts_that_are_the_same_code_are_refused_before_anything_runs(case: Case, more: str) -> None:
+    case.script(Variant.FIXED).write_text(f'"""Fixed."""\n{case.script(Variant.REPRO).read_text()}{more}')
+    on = engine()
+    with pytest.raises(ManifestError, match="so it fixes nothing") as caught:
+        go(case, on)
+    assert str(caught.value.problems[0]).startswith("cases/tiny/fixed.py:1: ")
+    assert on.requests == []
+
+
+def test_why_a_work_around_differs_is_in_the_evidence_and_on_its_page(case: Case) -> None:
+    manifest = case.manifest.model_copy(update={"because": "upstream has no fix yet"})
+    evidence = go(replace(case, manifest=manifest), engine())
+    assert evidence.case.because == "upstream has no fix yet"
+    assert "\nBecause: upstream has no fix yet\n" in case_page([evidence])
 
 
 def test_drift_is_found(case: Case) -> None:

@@ -13,6 +13,7 @@ from symtable import symtable
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from gpu_casebook.author import fix
 from gpu_casebook.errors import ManifestError, Problem, Severity
 from gpu_casebook.files import read_text, unreadable
 from gpu_casebook.kinds import Variant
@@ -28,11 +29,10 @@ from gpu_casebook.manifest.case import (
     manifest_path,
     schema_text,
 )
-from gpu_casebook.manifest.model import Provenance, pin
+from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.packages.lock import Lock, basis, read_lock, same_version, script_header
 
-MARK = "TODO(case)"
-"""Begins every blank of a new case."""
 MAX_FIX_LINES = 20
 """Lines that a fix may change before the diff no longer shows what it is."""
 
@@ -88,10 +88,10 @@ def _of_case(path: Path, images: Collection[str], root: Path) -> list[Problem]:
 
 def blanks(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number of each line with the mark, and what stands after it."""
-    if MARK not in text:
+    if BLANK not in text:
         return
     for number, line in enumerate(text.splitlines(), 1):
-        before, found, after = line.partition(MARK)
+        before, found, after = line.partition(BLANK)
         if found:
             quote = before[-1:] if before[-1:] in {"'", '"'} else ""
             yield number, after.removeprefix(":").strip().removesuffix(quote)
@@ -128,8 +128,11 @@ def _of_scripts(directory: Path, shown: str, case: Case | None) -> Iterator[Prob
         texts.append(text)
         yield from _of_imports(text, name)
         yield from _of_header(text, name, variant, case)
-    if len(texts) == len(Variant):
-        yield from _of_fix(texts[0], texts[1], f"{shown}/fixed.py", case)
+    if len(texts) == len(Variant) and BLANK not in "".join(texts):
+        try:
+            yield from _of_fix(texts[0], texts[1], shown, case)
+        except RecursionError:
+            yield Problem(f"{shown}/fixed.py", 1, "", "or repro.py is nested too deep to be compared; write it flatter")
 
 
 def read_script(path: Path, name: str, encoding: str = "utf-8") -> str | Problem:
@@ -212,15 +215,19 @@ def _admits(requires_python: str | None, python: str) -> bool:
         return False
 
 
-def _of_fix(repro: str, fixed: str, name: str, case: Case | None) -> Iterator[Problem]:
+def _of_fix(repro: str, fixed: str, shown: str, case: Case | None) -> Iterator[Problem]:
+    if case is not None:
+        yield from filter(None, [case.same_scripts()])
+        for variant, text in zip(Variant, (repro, fixed), strict=True):
+            yield from fix.of_script(text, case.variant(variant).expect, f"{shown}/{variant}.py")
     if repro == fixed:
-        if case is not None and case.manifest.provenance is not Provenance.RELEASE:
-            yield Problem(name, 1, "", "is the same as repro.py, so it fixes nothing")
         return
+    because = case.manifest.because if case else None
+    yield from fix.of_fix(repro, fixed, shown, because)
     changed = changed_lines(repro, fixed)
-    if changed > MAX_FIX_LINES:
+    if changed > MAX_FIX_LINES and not because:
         what = f"differs from repro.py in {changed} lines; the fix and nothing else should ({MAX_FIX_LINES} at most)"
-        yield Problem(name, 1, "", what, Severity.WARNING)
+        yield Problem(f"{shown}/fixed.py", 1, "", what, Severity.WARNING)
 
 
 def changed_lines(one: str, other: str) -> int:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from gpu_casebook.errors import Problem, Severity
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest.model import TRIALS, Manifest
+from gpu_casebook.manifest.rules import literals
 from gpu_casebook.redact import redact
 
 MAX_LINES = 120
@@ -190,9 +191,10 @@ def _warnings(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield "upstream.issue", "has no link to a report; readers look there first"
     if upstream.status == "fixed" and not upstream.fixed:
         yield "upstream.status", "by which version or commit? Add fixed:"
-    if repro.exception and not (repro.message or repro.figures or repro.cuda_error):
-        yield "repro.expect", f"any {repro.exception} would do; add a message that tells this one"
-    if repro.message and len(re.sub(r"\\.|\[[^\]]*\]|[.*+?()|^$]", "", repro.message)) < _TELLING:
+    if repro.must_fail and not (repro.figures or repro.message or repro.sanitizer):
+        what = "any failure of this kind would do, wherever it comes from; add a figure that is printed before"
+        yield "repro.expect", what
+    if repro.message and len(literals(repro.message)) < _TELLING:
         yield "repro.expect", f"the message {repro.message!r} fits much else; take more of it"
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gpu_casebook.author.check import MARK
 from gpu_casebook.errors import UsageError
 from gpu_casebook.kinds import Failure, Variant
+from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.trial import PYTHON
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}"
@@ -26,13 +26,13 @@ _FORMS = "https://github.com/OWNER/NAME/issues/NUMBER (or pull/NUMBER, discussio
 _HEADER = re.compile(r"(?m)^# /// script$\s(?:^#(?:| .*)$\s)+?^# ///$\n?")
 _FIRST_LINES = re.compile(r"\A(?:#!.*\n)?(?:#.*coding[:=].*\n)?")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./+=-]*(?: [A-Za-z0-9_./+=-]+)*")
-_CONFIRM = f"{MARK}: confirm"
+_CONFIRM = f"{BLANK}: confirm"
 _LONGEST_LINE = 120
 _OTHER_DOCSTRING = "the docstring is repro.py's: say what to look for with the fix"
 
 
 def blank(what: str) -> str:
-    return f"{MARK}: {what}"
+    return f"{BLANK}: {what}"
 
 
 class Report(NamedTuple):
@@ -168,7 +168,7 @@ def manifest(draft: Draft) -> str:
 def _docstring(text: str) -> str:
     """Return the first line of the script's docstring, unless that is a blank."""
     line = _documented(text).strip().partition("\n")[0].strip().rstrip(".")
-    return "" if MARK in line else line
+    return "" if BLANK in line else line
 
 
 def _documented(text: str) -> str:

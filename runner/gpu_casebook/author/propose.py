@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpu_casebook.author.check import MARK
 from gpu_casebook.author.draft import Proposal
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation
@@ -15,6 +14,7 @@ from gpu_casebook.judging.description import ending, telling_line
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.kinds import Failure
 from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.reading import stacks
 from gpu_casebook.text import one_line, without_escapes
 from gpu_casebook.trial import TrialResult
@@ -189,7 +189,7 @@ def _failure(seen: Observation) -> dict[str, Any]:
     if seen.hung:
         places = dict.fromkeys(place for stack in seen.stacks if (place := stacks.standing_at(stack)))
         after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
-        return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or MARK}}
+        return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or BLANK}}
     found: dict[str, Any] = {}
     if seen.signal:
         found["signal"] = seen.signal

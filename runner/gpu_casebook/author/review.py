@@ -13,6 +13,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import ManifestError, Problem, Severity
 from gpu_casebook.evidence import Evidence, Outcome, Verdict
+from gpu_casebook.judging.expectation import judge
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MANIFEST, Case, find, known_images
@@ -22,6 +23,7 @@ from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
+from gpu_casebook.trial import TrialResult
 
 SLOW_S = 60.0
 _NEAR = 0.1
@@ -97,7 +99,7 @@ def _tried(case: Case, options: Options, engine: Engine, console: Console) -> tu
         line, reasons = line_of(lines, "environments"), [f"not tried here: {why}" for why in run.reasons]
         notes = [Problem(path, line, "", reason, Severity.NOTE) for reason in reasons]
         return notes, ["not tried: no environment can run here"]
-    problems = list(_of_run(case, run, path, lines))
+    problems = [*_of_run(case, run, path, lines), *_of_the_other(case, run, path, lines)]
     done = [f"tried in environment {run.environment.name}: {run.verdict}"]
     if run.verdict is not Verdict.CONFIRMED:
         return problems, done
@@ -134,6 +136,24 @@ def _of_run(case: Case, run: Evidence, path: str, lines: Mapping[str, int]) -> I
                 where = f"{variant}.expect.figures.{name}"
                 what = f"{near:.4g} was seen, which is near to the bound {bound}; leave more room"
                 yield Problem(path, line_of(lines, where), where, what, Severity.WARNING)
+
+
+def _of_the_other(case: Case, run: Evidence, path: str, lines: Mapping[str, int]) -> Iterator[Problem]:
+    """Say which script's output is also what the manifest expects of the other one, whatever the verdict."""
+    repro, fixed = (case.expectation(run.environment.name, variant) for variant in Variant)
+    # What shows over several runs, or under a tool, is not in the output of one; a race passes now and then.
+    over_runs = repro.differs or repro.sanitizer
+    others = {Variant.FIXED: None if over_runs else repro, Variant.REPRO: None if over_runs or repro.rate else fixed}
+    for variant, expected in others.items():
+        for trial in run.trials_of(variant) if expected else ():
+            printed = TrialResult(
+                stdout=trial.stdout, stderr=trial.stderr, duration_s=trial.duration_s, infra=trial.infra
+            )
+            if expected and judge(expected, printed, trial.observation).outcome is Outcome.AS_EXPECTED:
+                where = f"{Variant.REPRO if variant is Variant.FIXED else Variant.FIXED}.expect"
+                what = f"the output of {variant}.py is as this expects too, so it does not tell the scripts apart"
+                yield Problem(path, line_of(lines, where), where, what)
+                break
 
 
 def exchanged(case: Case, scratch: Path) -> Case:

@@ -5,6 +5,7 @@ import operator
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -41,6 +42,13 @@ class Bound(NamedTuple):
 
     def holds(self, value: float) -> bool:
         return not math.isnan(value) and all(_COMPARE[op](value, limit) for op, limit in self.parts)
+
+    def excludes(self, other: "Bound") -> bool:
+        """Return whether no number satisfies both."""
+        limits = sorted({limit for _, limit in (*self.parts, *other.parts)})
+        # What holds changes only at a limit, so one number at, between and beyond the limits stands for all.
+        between = [low + (high - low) / 2 for low, high in pairwise(limits)]
+        return not any(self.holds(each) and other.holds(each) for each in (-math.inf, *limits, *between, math.inf))
 
     def __str__(self) -> str:
         return self.text

@@ -1,5 +1,6 @@
 """case.yaml -> Case: parse, validate, and point at file:line for every mistake."""
 
+import ast
 import difflib
 import hashlib
 import json
@@ -114,11 +115,28 @@ class Case:
             total.update(f"\0{name}\0{len(content)}\0".encode() + content)
         return total.hexdigest()
 
+    def same_scripts(self) -> Problem | None:
+        """Return what is wrong if both variants are the same code with the same packages."""
+        if self.manifest.repro.requirements != self.manifest.fixed.requirements:
+            return None
+        if len({_code(self.script(variant).read_bytes()) for variant in Variant}) > 1:
+            return None
+        return Problem(f"cases/{self.id}/fixed.py", 1, "", "is the same as repro.py, so it fixes nothing")
+
     def fix_diff(self) -> str:
         """Return the unified diff from repro.py to fixed.py."""
         before, after = (self.script(variant) for variant in Variant)
         texts = [path.read_text(encoding="utf-8").splitlines(keepends=True) for path in (before, after)]
         return "".join(difflib.unified_diff(texts[0], texts[1], before.name, after.name))
+
+
+def _code(script: bytes) -> str | bytes:
+    """Return a script without comments and docstring, or as it is if it is no Python."""
+    try:
+        tree = ast.parse(script)
+        return ast.dump(ast.Module(tree.body[ast.get_docstring(tree) is not None :], []))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return script
 
 
 def known_images(root: Path) -> list[str]:

@@ -427,6 +427,11 @@ class Manifest(Model):
     )
     repro: VariantSpec = Field(description="repro.py: shows the failure.")
     fixed: VariantSpec = Field(description="fixed.py: the same with the fix; must prove that its check ran.")
+    because: Line | None = Field(
+        None,
+        description="Why fixed.py differs from repro.py by more than a fix: it has other inputs, thresholds or another "
+        "backend, because it is a work-around. The page shows it; without it `check` warns of each such difference.",
+    )
     timeout: Seconds = Field(120.0, description="Time for one trial: '120s', '2m', '1h30m' or seconds.")
     trials: Annotated[int, Field(ge=1, le=1000)] = Field(
         TRIALS, description="Trials of each variant; where a rate is measured, the most for repro."

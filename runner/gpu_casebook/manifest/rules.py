@@ -9,16 +9,35 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from gpu_casebook.kinds import Variant
+from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.document import Location
 from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest, Seconds, pin
-from gpu_casebook.reading.findings import Kind
+from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.statistics import trials_to_refute
 from gpu_casebook.trial import Watch
 
 _FAILURES = ("exception", "signal", "cuda_error", "hang")
 _ENDINGS = ("exit_status", "exception", "signal", "cuda_error")
+BLANK = "TODO(case)"
+"""Begins every blank of a new case."""
+_ANY_OUTPUT = (
+    "error,Error: x,Exception,failed,failure,warning,Traceback,File,line,in <module>,CUDA,CUDA error,RuntimeError,"
+    "ValueError,TypeError,device,tensor,size,shape,dtype,type,value,index,memory,kernel,invalid,expected,number,step,"
+    "loss,rank,rank 0,done,passed,success,finished,True,False,None,nan"
+)
+_ANY_STACK = (
+    "wait,poll,join,select,sleep,acquire,recv,read,get,result,wait_for,futex_wait,epoll_wait,cond_wait,nanosleep,"
+    "pthread_cond_wait,clock_nanosleep,_wait_for_tstate_lock,_shutdown,_python_exit,_exit_function,<module>,main,run,"
+    "_bootstrap"
+)
+"""Functions that are in the stack of any process that waits, for whatever. They and the words above are short, so
+that no pattern takes long to be searched in them."""
+_LITERALS = 6
+"""Characters that a message must have apart from what it leaves open."""
 _TIMEOUT = TypeAdapter(Seconds)
 _TIMEOUT_S = Manifest.model_fields["timeout"].default
+_ACCESSES = {None, Kind.OUT_OF_BOUNDS, Kind.MISALIGNED, Kind.LIFETIME, Kind.INVALID_ACCESS}
+_HUGE = 1e30
 _NOT_LOOKED_FOR = {Kind.LEAK, Kind.UNUSED, Kind.TOOL, Kind.OTHER}
 
 
@@ -41,7 +60,8 @@ class _Written(NamedTuple):
 def breaches(data: Any, *, directory: str) -> Iterator[Breach]:
     """Yield every breach of a rule in the plain data of a manifest. `directory` is the name of the case's directory."""
     # A mistake in a variant is found again in each environment, and reported once.
-    yield from dict.fromkeys(_breaches(data, directory) if isinstance(data, Mapping) else ())
+    if isinstance(data, Mapping):
+        yield from dict.fromkeys(_breaches(data, directory)) or dict.fromkeys(_alike(data))
 
 
 def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
@@ -53,6 +73,7 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
     written = dict(_written(data))
     for location, expectation in written.items():
         yield from _contradiction(location, expectation)
+        yield from _vague(location, expectation)
         yield from _in_repro(location, expectation) if Variant.REPRO in location else _in_fixed(location, expectation)
     for name, spec in (_environments(data) or {"": {}}).items():
         repro, fixed = (_merged(data, written, name, variant) for variant in Variant)
@@ -107,11 +128,24 @@ def _contradiction(location: Location, expectation: Expectation) -> Iterator[Bre
         for key in _ENDINGS:
             if getattr(expectation, key) is not None:
                 yield (*location, key), "is a way to end, and a script that hangs does not; leave one out"
-        if not _discriminates(expectation.hang.stack):
-            yield (*location, "hang", "stack"), "matches every stack; name the function that it hangs in"
+    for key in ("exception", "cuda_error"):
+        if getattr(expectation, key) is not None and expectation.exit_status == 0:
+            yield (*location, key), "is a failure, and exit_status 0 is none; leave one out"
     for name in expectation.figures:
         if name in [*expectation.differs, *expectation.same]:
             yield (*location, "figures", name), "is named as a figure and as a digest; a line prints one"
+
+
+def _vague(location: Location, expectation: Expectation) -> Iterator[Breach]:
+    """Yield the patterns that are found where nothing failed."""
+    if expectation.hang and (frame := _found_in(expectation.hang.stack, _ANY_STACK)) is not None:
+        what = f"matches whatever waits, in {frame}" if frame else "matches every stack"
+        yield (*location, "hang", "stack"), f"{what}; name the function that it hangs in"
+    if expectation.message is not None:
+        word = _found_in(expectation.message, _ANY_OUTPUT)
+        if word is not None or len(literals(expectation.message)) < _LITERALS:
+            such = f", such as {word!r}" if word else ""
+            yield (*location, "message"), f"fits much else{such}; take more of the text"
 
 
 def _in_repro(location: Location, expectation: Expectation) -> Iterator[Breach]:
@@ -122,6 +156,8 @@ def _in_repro(location: Location, expectation: Expectation) -> Iterator[Breach]:
         yield (*location, "sanitizer", "kind"), f"{declared.kind} is nothing that compute-sanitizer is asked for here"
     elif declared and not (declared.kind or declared.access or declared.kernel):
         yield (*location, "sanitizer"), "names no finding: say which kind, access or kernel"
+    elif declared and declared.tool is Tool.MEMCHECK and declared.kind in _ACCESSES and not declared.access:
+        yield (*location, "sanitizer"), "does not say whether it is a read, a write or an atomic; add access:"
 
 
 def _in_fixed(location: Location, expectation: Expectation) -> Iterator[Breach]:
@@ -159,8 +195,8 @@ def _too_little_time(data: Mapping[str, Any], spec: Mapping[str, Any], repro: _W
 
 
 def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
-    if fixed and not _proves(fixed.expectation):
-        what = "proves nothing: name a figure or a message that shows that the check ran and passed"
+    if fixed and not _names_something(fixed.expectation):
+        what = "proves nothing: name a figure with a bound that not every number satisfies, or a message"
         yield fixed.location, what
     if repro and not _names_failure(repro.expectation):
         what = "names no failure: say which exception, signal, cuda_error, hang, message or figures show it"
@@ -170,31 +206,80 @@ def _judge(repro: _Written | None, fixed: _Written | None) -> Iterator[Breach]:
             if name not in fixed.expectation.same:
                 what = f"fixed must say that {name} is the same in every run; write same: [{name}] in its expect"
                 yield (*repro.location, "differs"), what
-        if repro.expectation.model_copy(update={"rate": None}) == fixed.expectation:
-            where = max(fixed.location, repro.location, key=len)
-            yield where, "repro and fixed expect the same, so no trial could tell them apart"
 
 
-def _proves(expectation: Expectation) -> bool:
-    return bool(expectation.figures or expectation.growth or expectation.same or _discriminates(expectation.message))
+def _alike(data: Mapping[str, Any]) -> Iterator[Breach]:
+    """Yield where expectations that are right by themselves fit too much: another failure, or the other variant."""
+    written = dict(_written(data))
+    own = [each for variant in Variant if (each := _merged(data, written, "", variant))]
+    for name in _environments(data):
+        repro, fixed = (_merged(data, written, name, variant) for variant in Variant)
+        if not repro or not fixed:
+            continue
+        if alone := _type_alone(repro.expectation):
+            yield repro.location, f"any {alone} would do: add a message or a figure that tells this one"
+        if not _exclusive(repro.expectation, fixed.expectation):
+            # What the case's own expectations lack is said there, not in each environment.
+            pair = (repro, fixed) if _exclusive(*(each.expectation for each in own)) else own
+            what = "one output could be as both repro and fixed expect: give both a figure, in bounds that"
+            yield max((each.location for each in reversed(pair)), key=len), f"{what} exclude each other"
 
 
-def _names_failure(expectation: Expectation) -> bool:
-    # Status 1 alone is what every uncaught exception ends with, a missing import too.
+def _exclusive(repro: Expectation, fixed: Expectation) -> bool:
+    """Return whether no output is as both expect. Messages never exclude each other: an output can have both."""
+    grown, level = repro.growth, fixed.growth
     return bool(
-        any(getattr(expectation, key) for key in _FAILURES)
-        or expectation.figures
-        or expectation.growth
-        or expectation.differs
-        or _discriminates(expectation.message)
-        or expectation.sanitizer
-        or expectation.exit_status not in {None, 0, 1}
+        any(BLANK in (each.message or "") for each in (repro, fixed))  # nobody knows yet
+        or repro.must_fail
+        or repro.sanitizer
+        or repro.differs
+        or any(bound.excludes(repro.figures[name]) for name, bound in fixed.figures.items() if name in repro.figures)
+        or (
+            grown
+            and level
+            and (grown.series, grown.warm_up) == (level.series, level.warm_up)
+            and grown.per_step.excludes(level.per_step)
+        )
     )
 
 
-def _discriminates(message: str | None) -> bool:
-    """Return whether there is a pattern, and not every output matches it."""
-    return message is not None and re.search(message, "") is None
+def _names_failure(repro: Expectation) -> bool:
+    # Status 1 alone is what every uncaught exception ends with, a missing import too.
+    return bool(
+        any(getattr(repro, key) for key in _FAILURES)
+        or repro.exit_status not in {None, 0, 1}
+        or repro.differs
+        or repro.sanitizer
+        or _names_something(repro)
+    )
+
+
+def _type_alone(repro: Expectation) -> str | None:
+    """Return the exception, signal or exit status, if it is all that the expectation names."""
+    if repro.cuda_error or repro.hang or repro.differs or repro.sanitizer or _names_something(repro):
+        return None
+    return repro.exception or repro.signal or f"exit status {repro.exit_status}"
+
+
+def _names_something(expectation: Expectation) -> bool:
+    """Return whether it names what not every output has. A message that is too vague has been reported already."""
+    bounds = [*expectation.figures.values(), *([expectation.growth.per_step] if expectation.growth else [])]
+    return bool(expectation.message or expectation.same or any(map(_limits, bounds)))
+
+
+def _limits(bound: Bound) -> bool:
+    """Return whether a count or an error can be wrong by it: ">= 0" holds for all of them."""
+    return not (bound.holds(0) and bound.holds(_HUGE))
+
+
+def literals(pattern: str) -> str:
+    """Return roughly what of a regular expression must be there as it is."""
+    return re.sub(r"\\[A-Za-z]|\[[^\]]*\]|\(\?[a-z]+\)|\\(?=\W)|[.*+?()|^$]", "", pattern)
+
+
+def _found_in(pattern: str, words: str) -> str | None:
+    """Return the first of the words in which the pattern is found, or None."""
+    return next((word for word in ("", *words.split(",")) if re.search(pattern, word)), None)
 
 
 def _written(data: Mapping[str, Any]) -> Iterator[tuple[Location, Expectation]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import MachineError, UsageError
+from gpu_casebook.errors import MachineError, ManifestError, UsageError
 from gpu_casebook.evidence import Attestation, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.manifest.case import Case
@@ -95,11 +95,13 @@ def recipes(case: Case) -> list[Recipe]:
 def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     """Choose the environment and its GPUs; return Skipped with the reasons if none can run here.
 
-    Raises UsageError for an environment that the case does not have, or for trials to be forked where the engine can't,
-    and MachineError for a GPU that is not there.
+    Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, or
+    for trials to be forked where the engine can't, and MachineError for a GPU that is not there.
     """
     if options.zygote and not engine.can_fork:
         raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
+    if same := case.same_scripts():
+        raise ManifestError([same])
     found = hardware.gpus() if engine.local else None
     _check_gpus_are_there(options.gpus, found)
     reasons = []

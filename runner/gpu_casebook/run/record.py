@@ -99,6 +99,7 @@ def case_facts(case: Case, environment: str) -> CaseFacts:
         upstream=UpstreamFacts(**manifest.upstream.model_dump()),
         signature={variant: [*lines(each), *signature(declared, variant)] for variant, each in expected.items()},
         fix_diff=case.fix_diff(),
+        because=manifest.because,
         digest=case.digest(),
     )
 

@@ -1,0 +1,293 @@
+"""Fixes that are none: what `check` says of them, or why it can't say anything."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpu_casebook.author.check import check_all
+from gpu_casebook.author.fix import of_fix, of_script
+from gpu_casebook.errors import Problem, Severity
+from gpu_casebook.manifest.case import discover, find, known_images
+from gpu_casebook.manifest.model import Expectation
+
+ROOT = Path(__file__).parents[2]
+FIGURES = Expectation.model_validate({"figures": {"rel_err": "< 1e-5"}})
+SCRIPT = '''\
+"""Look for rel_err."""
+import time
+import torch
+import triton
+
+N = 704
+DEVICE = "cuda"
+
+@triton.jit
+def scale_kernel(x, y, n):
+    y[n] = x[n] * 0.5
+
+def scaled(x):
+    y = torch.empty_like(x)
+    scale_kernel[(1,)](x, y, len(x))
+    return y
+
+def relative_error(got, exact):
+    return ((got.double() - exact).norm() / exact.norm()).item()
+
+def main():
+    torch.manual_seed(0)
+    x = torch.randn(N, device=DEVICE)
+    got = scaled(x)
+    exact = x.double() * 2
+    error = relative_error(got, exact)
+    assert error < 1
+    print(f"rel_err={error:.3e}")
+
+main()
+'''
+FIXED = SCRIPT.replace("x[n] * 0.5", "x[n] * 2.0").replace("Look for", "Fixed:")
+TRIED = "    try:\n        assert error < 1\n    except AssertionError:\n        pass\n"
+
+
+def told(found: Iterable[Problem]) -> list[str]:
+    return [f"{each.severity}: {each.what.partition('; if that is meant')[0]}" for each in found]
+
+
+def changed(*changes: tuple[str, str], text: str = FIXED) -> str:
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def of(fixed: str, repro: str = SCRIPT, because: str | None = None) -> list[str]:
+    return told(of_fix(repro, fixed, "cases/tiny", because))
+
+
+def test_a_fix_alone_is_right() -> None:
+    assert of(FIXED) == []
+    assert told(of_script(FIXED, FIGURES, "fixed.py")) == told(of_script(SCRIPT, FIGURES, "repro.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("fixed", "error"),
+    [
+        (changed(("import triton\n", ""), ("@triton.jit\n", "")), "does nothing with triton, which repro.py uses"),
+        (changed(("@triton.jit\n", "")), "does nothing with triton, which repro.py uses"),
+        (changed(("    scale_kernel[(1,)](x, y, len(x))\n", "    y.add_(x)\n")), "no longer uses scale_kernel, as rep"),
+        (changed(("got = scaled(x)", "got = x * 2")), "no longer uses scaled, as repro.py does"),
+        (changed(("{error:.3e}", "1e-7")), "prints a constant as rel_err, which repro.py computes"),
+        (changed(("{error:.3e}", "{1e-7}")), "prints a constant as rel_err, which repro.py computes"),
+        (changed(("error = relative_error(got, exact)", "error = 1e-7")), "prints a constant as rel_err, which re"),
+        (changed(("relative_error(got, exact)", "relative_error(exact, exact)")), "compares exact with itself"),
+        (changed(("got.double() - exact", "exact - exact")), "compares exact with itself"),
+        (changed(("main()\n", "print('rel_err=0')\nraise SystemExit\nmain()\n")), "ends early, as if all were well"),
+        (changed(("    got = ", "    import os\n    os._exit(0)\n    got = ")), "ends early, as if all were well"),
+        (changed(("    assert error < 1\n", "    if False:\n        raise ValueError\n")), "has code that never runs"),
+        (
+            changed(("    assert error < 1\n", TRIED)),
+            "a new try/except, which neither raises again nor repeats the call, hides the failure",
+        ),
+        (
+            changed(("    assert error < 1\n", "    with suppress(AssertionError):\n        assert error < 1\n")),
+            "suppress is new, and hides the failure",
+        ),
+    ],
+)
+def test_what_can_be_no_fix_is_an_error(fixed: str, error: str) -> None:
+    errors = [each for each in of(fixed) if each.startswith("error: ")]
+    assert any(each.startswith(f"error: {error}") for each in errors), errors
+    assert [each for each in of(fixed, because="a work-around") if each.startswith("error: ")] == errors
+
+
+@pytest.mark.parametrize(
+    ("fixed", "warning"),
+    [
+        (changed(("N = 704", "N = 640")), "has other inputs or settings than repro.py: N"),
+        (
+            changed(("manual_seed(0)", "manual_seed(1)")),
+            "has other inputs than repro.py, whose torch.manual_seed(0) it",
+        ),
+        (changed(("torch.randn(N", "torch.randn(3 * N")), "has other inputs or settings than repro.py: x"),
+        (changed(("error < 1\n", "error < 9\n")), "has another threshold than repro.py: 9 for error"),
+        (changed(('"cuda"', '"cpu"')), "switches the backend, device or precision (cpu, cuda)"),
+        (
+            changed(("got = scaled(x)", "got = scaled(x.double())")),
+            "switches the backend, device or precision (double)",
+        ),
+        (changed(("got = scaled(x)", "got = torch.compile(scaled)(x)")), "switches the backend, device or precision"),
+        (changed(("    got =", "    torch.backends.cudnn.enabled = False\n    got =")), "switches the backend, device"),
+        (changed((".norm() / exact.norm())", ")")), "goes another way than (got.double() - exact).norm, which repro"),
+        (changed(("{error:.3e}", "{error * 1e-9:.3e}")), "computes rel_err in another way than repro.py"),
+        (changed((" / exact.norm())", " / got.norm() / 9)")), "computes rel_err in another way than repro.py"),
+        (changed(("exact = x.double() * 2", "exact = got.double()")), "computes rel_err in another way than repro.py"),
+    ],
+)
+def test_what_may_be_no_fix_is_a_warning_that_the_manifest_answers(fixed: str, warning: str) -> None:
+    assert any(each.startswith(f"warning: {warning}") for each in of(fixed)), of(fixed)
+    assert of(fixed, because="a work-around") == []
+
+
+@pytest.mark.parametrize(
+    ("repro", "warning"),
+    [
+        (changed(("    got = ", "    time.sleep(99)\n    got = ")), "waits by itself, and fixed.py does not"),
+        (changed(("scaled(x)\n", "scaled(x) + torch.rand_like(x)\n")), "draws random numbers that fixed.py does not"),
+        (changed(("    got = ", "    raise ValueError('sizes differ')\n    got = ")), "raises by itself, and fixed.py"),
+        (changed(("    got = ", "    os.abort()\n    got = ")), "ends itself, and fixed.py does not"),
+    ],
+)
+def test_what_repro_does_to_itself_is_a_warning(repro: str, warning: str) -> None:
+    found = [each for each in of_fix(repro, FIXED, "cases/tiny", None) if each.path == "cases/tiny/repro.py"]
+    assert [each.startswith(f"warning: {warning}") for each in told(found)] == [True]
+
+
+def test_a_call_that_is_made_otherwise_is_a_warning_and_one_that_is_left_out_an_error() -> None:
+    repro = changed(("got = scaled(x)", "got = torch.sort(scaled(x))"))
+    assert of(changed(("got = scaled(x)", "got = scaled(x)[order(x)]")), repro)[0] == (
+        "warning: goes another way than torch.sort, which repro.py calls"
+    )
+    assert of(changed(("got = scaled(x)", "got = exact_of[0], scaled")), repro)[0] == (
+        "error: no longer calls torch.sort, as repro.py does"
+    )
+
+
+def test_a_try_that_makes_the_call_again_is_a_fix() -> None:
+    once = "        got = scaled(x)\n"
+    again = f"    try:\n{once}    except RuntimeError:\n        torch.cuda.empty_cache()\n{once}"
+    assert of(changed(("    got = scaled(x)\n", again))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "error: is empty or only prints, so nothing is checked"),
+        ('"""Nothing."""\nprint("rel_err=1e-7")\n', "error: is empty or only prints, so nothing is checked"),
+        (
+            "import torch\nmodel = torch.nn.Linear(3, 3)\nprint('rel_err=1e-7')\n",
+            "error: computes no figure that the manifest bounds: rel_err stand there as constants",
+        ),
+        (
+            "import torch\nmodel = torch.nn.Linear(3, 3)\nerror = 2e-7 / 2\nprint('rel_err=%.3e' % error)\n",
+            "error: computes no figure that the manifest bounds: rel_err stand there as constants",
+        ),
+    ],
+)
+def test_a_script_by_itself(text: str, what: str) -> None:
+    assert what in told(of_script(text, FIGURES, "fixed.py"))
+
+
+def test_a_hang_in_a_function_of_the_scripts_own_that_waits() -> None:
+    text = "import time\ndef exchange():\n    time.sleep(600)\nexchange()\n"
+    hang = Expectation.model_validate({"hang": {"after": "20s", "stack": "exchange"}})
+    assert told(of_script(text, hang, "repro.py")) == [
+        "warning: exchange, where the manifest says that it hangs, waits by itself"
+    ]
+
+
+class Wrong(NamedTuple):
+    """A pair of scripts that shows nothing though its verdict is `confirmed`, and what is said of it."""
+
+    what: str
+    said: str = ""
+    why_not: str = ""
+    """Why nothing can be said; a reader has to see it."""
+    repro: str = SCRIPT
+    fixed: str = FIXED
+
+
+LAUNCH = "    scale_kernel[(1,)](x, y, len(x))\n"
+GOT = "    got = scaled(x)\n"
+WRONG = (
+    Wrong("fixed prints a constant", "error: prints a constant as rel_err", fixed=changed(("{error:.3e}", "0"))),
+    Wrong(
+        "fixed compares the reference with itself",
+        "error: compares exact",
+        fixed=changed(("got, exact)\n    a", "exact, exact)\n    a")),
+    ),
+    Wrong(
+        "fixed takes its result as the reference",
+        "warning: computes rel_err",
+        fixed=changed(("exact = x.double() * 2", "exact = got")),
+    ),
+    Wrong(
+        "fixed leaves the kernel out",
+        "error: no longer uses scale_kernel",
+        fixed=changed((LAUNCH, "    y.copy_(x * 2)\n")),
+    ),
+    Wrong(
+        "fixed has another implementation", "error: no longer uses scaled", fixed=changed((GOT, "    got = x * 2\n"))
+    ),
+    Wrong("fixed leaves the package out", "error: does nothing with triton", fixed=changed(("@triton.jit\n", ""))),
+    Wrong("fixed catches the failure", "error: a new try/except", fixed=changed(("    assert error < 1\n", TRIED))),
+    Wrong(
+        "fixed ends before its check",
+        "error: ends early",
+        fixed=changed((GOT, f"    print('rel_err=0')\n    exit()\n{GOT}")),
+    ),
+    Wrong("fixed has smaller inputs", "warning: has other inputs", fixed=changed(("N = 704", "N = 64"))),
+    Wrong("fixed draws other numbers", "warning: has other inputs", fixed=changed(("seed(0)", "seed(7)"))),
+    Wrong(
+        "fixed has a wider tolerance", "warning: has another threshold", fixed=changed(("error < 1\n", "error < 1e3\n"))
+    ),
+    Wrong("fixed runs on another device", "warning: switches the backend", fixed=changed(('"cuda"', '"cpu"'))),
+    Wrong(
+        "fixed runs in another precision",
+        "warning: switches the backend",
+        fixed=changed(("scaled(x)\n", "scaled(x.double())\n")),
+    ),
+    Wrong("fixed scales its error", "warning: computes rel_err", fixed=changed(("{error:.3e}", "{error / 1e9:.3e}"))),
+    Wrong(
+        "repro adds noise",
+        "warning: draws random numbers",
+        repro=changed((GOT, f"{GOT}    got += torch.rand_like(got)\n")),
+    ),
+    Wrong(
+        "repro has a hook that sleeps",
+        "warning: waits by itself",
+        repro=changed((GOT, f"    x.register_hook(lambda it: time.sleep(600))\n{GOT}")),
+    ),
+    Wrong(
+        "repro raises what is declared",
+        "warning: raises by itself",
+        repro=changed((GOT, f"    raise ValueError('sizes differ')\n{GOT}")),
+    ),
+    Wrong(
+        "both print figures and run no model",
+        "error: computes no figure",
+        repro="import torch\nmodel = torch.nn.Linear(3, 3)\nprint('rel_err=0.5')\n",
+        fixed="import torch\nmodel = torch.nn.Linear(3, 3)\nprint('rel_err=1e-7')\n",
+    ),
+    Wrong(
+        "repro has another defect in the same kernel",
+        why_not="It differs in the kernel, as a fix does: only upstream's commit tells which defect it was.",
+        repro=changed(("x[n] * 2.0", "x[n + 1] * 2.0")),
+    ),
+    Wrong(
+        "repro gets its failure from code around the kernel",
+        why_not="Code around a kernel can be what was wrong; the README has to say where upstream changed it.",
+        repro=changed(("    return y\n", "    return y + 1\n")),
+    ),
+    Wrong(
+        "fixed has room to spare where repro.py writes past the end",
+        why_not="A larger buffer is what many a fix is; compute-sanitizer shows where the kernel still writes.",
+        fixed=changed(("torch.empty_like(x)", "x.new_empty(2 * len(x))")),
+    ),
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=[each.what for each in WRONG])
+def test_each_pair_that_shows_nothing_is_told_or_left_to_a_reader(wrong: Wrong) -> None:
+    assert bool(wrong.said) != bool(wrong.why_not)
+    found = of(wrong.fixed, wrong.repro) + told(of_script(wrong.fixed, FIGURES, "fixed.py"))
+    assert any(each.startswith(wrong.said) for each in found) if wrong.said else found == []
+
+
+@pytest.mark.parametrize("name", discover(ROOT))
+def test_the_corpus_says_why_where_it_has_to(name: str) -> None:
+    case = find(ROOT, name, known_images(ROOT))
+    repro, fixed = ((case.directory / f"{variant}.py").read_text() for variant in ("repro", "fixed"))
+    assert all(each.severity is Severity.WARNING for each in of_fix(repro, fixed, name, None))
+    assert bool(case.manifest.because) == bool([*of_fix(repro, fixed, name, None)])
+    assert check_all(ROOT, [name]) == []
