@@ -63,7 +63,6 @@ repro:
   expect: {exception: ValueError, message: sizes differ}
 fixed:
   expect: {message: all good}
-trials: 1
 """
 """Two environments, which need nothing but Python."""
 

@@ -87,11 +87,11 @@ def test_fewer_trials_of_a_race(checkout: Checkout) -> None:
 
 
 def test_a_race_that_asks_too_much_of_its_fix(checkout: Checkout) -> None:
-    text = RACE.replace(">= 0.3", ">= 0.1").replace("trials: 40", "trials: 40\nclean_trials: 100")
-    run = go(checkout, text, [*[RAN] * 39, CRASH], [CLEAN])
+    text = RACE.replace(">= 0.3", ">= 0.1").replace("trials: 40", "trials: 50\nclean_trials: 110")
+    run = go(checkout, text, [*[RAN] * 49, CRASH], [CLEAN])
     assert run.verdict is Verdict.INCONCLUSIVE
-    assert "would need 1038 clean runs; the case allows 100" in run.reasons[0]
-    assert ran(run) == (40, 0)
+    assert "would need 1299 clean runs; the case allows 110" in run.reasons[0]
+    assert ran(run) == (50, 0)
 
 
 def test_an_environment_may_have_a_rate_of_its_own(checkout: Checkout) -> None:
@@ -104,7 +104,7 @@ def test_an_environment_may_have_a_rate_of_its_own(checkout: Checkout) -> None:
 def test_the_first_trials_may_settle_it(checkout: Checkout) -> None:
     run = go(checkout, manifest(SIGSEGV, more="trials: 20"), [CRASH, RAN], [CLEAN])
     assert run.verdict is Verdict.INCONCLUSIVE
-    assert ran(run) == (2, 0)
+    assert ran(run) == (2, 1)
 
 
 def test_a_person_gets_as_many_trials_as_asked_for(checkout: Checkout) -> None:
@@ -115,7 +115,7 @@ def test_the_headline_names_the_figures_whose_bounds_the_fix_changes(checkout: C
     text = manifest("figures: {fwd: '< 1', rel_err: '> 1e-2'}", "figures: {fwd: '< 1', rel_err: '< 1e-5'}")
     run = go(checkout, text, [printing("fwd=0\nrel_err=0.25061\n")], [printing("fwd=0\nrel_err=0\n")])
     assert run.reasons[0] == (
-        "Reproduces in 3 of 3 runs: ran to its end, rel_err=0.2506 (> 1e-2); the fix holds in 3 of 3."
+        "Reproduces in 3 of 3 runs: ran to its end, rel_err=0.2506 (> 1e-2); the fix holds in 4 of 4."
     )
 
 
@@ -127,7 +127,7 @@ def output(value: int) -> TrialResult:
     return printing(f"out=sha256:{value:064x}\n")
 
 
-DIFFERS = manifest("differs: [out]", "same: [out]", "trials: 20")
+DIFFERS = manifest("differs: [out]", "same: [out]", "trials: 40")
 
 
 def test_outputs_that_differ(checkout: Checkout) -> None:
@@ -143,12 +143,12 @@ def test_outputs_that_differ(checkout: Checkout) -> None:
 @pytest.mark.parametrize(
     ("repro", "fixed", "verdict", "trials"),
     [
-        ([output(1)], [output(1)], Verdict.NOT_REPRODUCED, (20, 0)),
-        ([output(each) for each in range(20)], [output(1), output(1), output(2)], Verdict.FIX_FAILS, (8, 3)),
-        ([output(each) for each in range(20)], [output(1), RAN], Verdict.FIX_FAILS, (8, 2)),
-        ([output(each) for each in range(20)], [output(1), printing("out=1\n")], Verdict.FIX_FAILS, (8, 2)),
-        ([CRASH], [output(1)], Verdict.WRONG_FAILURE, (20, 0)),
-        ([RAN], [output(1)], Verdict.NOT_REPRODUCED, (20, 0)),
+        ([output(1)], [output(1)], Verdict.NOT_REPRODUCED, (40, 0)),
+        ([output(each) for each in range(20)], [output(1), output(1), output(2)], Verdict.FIX_FAILS, (3, 3)),
+        ([output(each) for each in range(20)], [output(1), RAN], Verdict.FIX_FAILS, (2, 2)),
+        ([output(each) for each in range(20)], [output(1), printing("out=1\n")], Verdict.FIX_FAILS, (2, 2)),
+        ([CRASH], [output(1)], Verdict.WRONG_FAILURE, (40, 0)),
+        ([RAN], [output(1)], Verdict.NOT_REPRODUCED, (40, 0)),
     ],
 )
 def test_outputs_that_do_not(
@@ -175,7 +175,7 @@ LEAK = manifest(
 def test_memory_that_grows(checkout: Checkout) -> None:
     run = go(checkout, LEAK, [growing(2.5e6)], [growing(0)])
     assert run.verdict is Verdict.CONFIRMED
-    assert [trial.growth for trial in run.trials] == [2.5e6] * 3 + [0] * 3
+    assert [trial.growth for trial in run.trials] == [2.5e6, 0] * 3 + [0]
     assert "device_bytes grows by 2500000 per step (> 1e6); the fix holds" in run.reasons[0]
     page = case_page([run])
     assert (

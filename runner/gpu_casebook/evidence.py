@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from gpu_casebook.document import Bytes, Document, Moment, Seconds
-from gpu_casebook.errors import ExitStatus
+from gpu_casebook.errors import CasebookError, ExitStatus
 from gpu_casebook.kinds import Grade
 from gpu_casebook.kinds import Variant as Variant  # noqa: PLC0414 most modules take it from here
 from gpu_casebook.probe_registry import probe_of
@@ -336,6 +337,8 @@ class Evidence(Document):
     rates: dict[Variant, Rate] = Field(default_factory=dict)
     demand: Demand | None = None
     trials: list[Trial] = Field(default_factory=list)
+    short: bool = False
+    """A person asked for fewer trials than the case does."""
     sanitized: list[Trial] = Field(default_factory=list)
     """Trials under compute-sanitizer, where the case declares a finding: counted apart from `trials`, see `rates`."""
     probes: list[Annotated[SerializeAsAny[ProbeRecord], BeforeValidator(_probe_record)]] = Field(default_factory=list)
@@ -376,6 +379,19 @@ def evidence_path(reports: Path, evidence: Evidence) -> Path:
     parts = [evidence.environment.name, evidence.engine.name, evidence.device]
     name = ".".join(map(slug, [*parts, *(["drifted"] if evidence.environment.drift else [])]))
     return reports / "evidence" / slug(evidence.case.id) / f"{name}.json"
+
+
+def keep(reports: Path, evidence: Evidence) -> str | None:
+    """Write evidence where it belongs, and return None.
+
+    Where a short run would replace one that has more trials, that one stays; return a line that says so.
+    """
+    path = evidence_path(reports, evidence)
+    with suppress(CasebookError):  # one that can't be read is worth nothing
+        if evidence.short and path.is_file() and (there := len(load(path).trials)) > len(evidence.trials):
+            return f"not kept: fewer trials than the case asks for; {path.name} has {there}, and stays"
+    evidence.write(path)
+    return None
 
 
 def evidence_files(reports: Path, case: str | None = None, environment: str | None = None) -> list[Path]:

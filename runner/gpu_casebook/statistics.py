@@ -12,8 +12,11 @@ class Interval(NamedTuple):
 _Z95 = 1.959963984540054
 
 
-def wilson(k: int, n: int) -> Interval:
-    """Return the 95 % score interval of a proportion after k of n (Wilson 1927); 0 to 1 if n is 0."""
+def wilson(k: float, n: int) -> Interval:
+    """Return the 95 % score interval of a proportion after k of n (Wilson 1927); 0 to 1 if n is 0.
+
+    A `k` that is not whole is an expected number.
+    """
     if n == 0:
         return Interval(0.0, 1.0)
     p, zz = k / n, _Z95**2
@@ -21,6 +24,11 @@ def wilson(k: int, n: int) -> Interval:
     half = _Z95 * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
     low, high = (middle - half) / (1 + zz / n), (middle + half) / (1 + zz / n)
     return Interval(0.0 if k == 0 else low, 1.0 if k == n else high)
+
+
+def left_open(n: int) -> float:
+    """Return the highest rate of a failure that n >= 1 trials without it leave open: 95 %, one-sided, exact."""
+    return 1.0 - math.pow(0.05, 1 / n)
 
 
 def clean_trials_needed(p: float, alpha: float) -> int:

@@ -42,7 +42,7 @@ def reviewed(root: Path, engine: FakeEngine, **options: str) -> Review:
 
 
 def good() -> FakeEngine:
-    return FakeEngine({"repro.py": [REPRO, REPRO, REPRO, FIXED], "fixed.py": [FIXED, FIXED, FIXED, REPRO]})
+    return FakeEngine({"repro.py": [REPRO] * 3 + [FIXED] * 3, "fixed.py": [FIXED] * 4 + [REPRO] * 4})
 
 
 def test_a_good_case(here: Path) -> None:
@@ -185,7 +185,7 @@ class TestCommand:
     def test_naming_a_case_reviews_it(self, engine: FakeEngine) -> None:
         status, said = casebook("check", "tiny")
         assert (status, said.splitlines()[-1]) == (0, "tiny: 0 errors, 0 warnings, 0 notes")
-        assert len(engine.requests) == 8
+        assert len(engine.requests) == 10
 
     @pytest.mark.usefixtures("here")
     def test_naming_none_runs_nothing(self, engine: FakeEngine) -> None:

@@ -37,7 +37,6 @@ repro:
   expect: {{exception: ValueError, message: as declared}}
 fixed:
   expect: {{message: all good}}
-trials: 1
 timeout: {timeout}
 """
 
@@ -77,7 +76,7 @@ class Corpus:
         return self.place / f"{id_}.gate"
 
     def runs_of(self, id_: str) -> int:
-        """How often its repro began."""
+        """How often its repro began: three times in a run that ends."""
         return len(self.counter(id_).read_text().splitlines()) if self.counter(id_).exists() else 0
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
@@ -160,12 +159,12 @@ def test_a_second_run_reuses_and_only_what_changed_runs_again(corpus: Corpus) ->
     assert corpus()[0] == 0
     (changes / "fixed.py").write_text("print('still all good')\n")
     status, said = corpus()
-    assert (status, corpus.runs_of("same"), corpus.runs_of("changes")) == (0, 1, 2)
+    assert (status, corpus.runs_of("same"), corpus.runs_of("changes")) == (0, 3, 6)
     assert "2 of 2 confirmed (1 reused)" in said
     assert "  run: 1, the case changed: changes/plain" in said
     assert "  reused: 1: same/plain" in said
     assert corpus("--max-age", "0")[0] == 0
-    assert (corpus.runs_of("same"), corpus.runs_of("changes")) == (2, 3)
+    assert (corpus.runs_of("same"), corpus.runs_of("changes")) == (6, 9)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -193,12 +192,12 @@ def test_a_run_that_was_ended_goes_on_and_repeats_nothing_that_was_finished(
     assert status == 0, said
     assert "1 of 2 finished, 1 left" in said
     assert "2 of 2 confirmed" in said
-    assert (corpus.runs_of("first"), corpus.runs_of("second")) == (1, 2)
+    assert (corpus.runs_of("first"), corpus.runs_of("second")) == (3, 4)
     assert (corpus.reports / "first.md").is_file()
     assert corpus.run.id == run.id
     status, said = corpus("--resume")
     assert (status, "2 of 2 finished, 0 left" in said) == (0, True)
-    assert (corpus.runs_of("first"), corpus.runs_of("second")) == (1, 2)
+    assert (corpus.runs_of("first"), corpus.runs_of("second")) == (3, 4)
 
 
 def test_a_checkout_may_be_moved_before_its_run_goes_on(corpus: Corpus) -> None:
@@ -235,7 +234,7 @@ def test_fail_fast_leaves_the_rest_to_a_resume(corpus: Corpus) -> None:
     assert "go on with: casebook corpus --resume" in said
     assert corpus.runs_of("b-good") == 0
     assert "1 of 2 confirmed" in corpus("--resume")[1]
-    assert corpus.runs_of("a-fails") == 1
+    assert corpus.runs_of("a-fails") == 3
 
 
 @pytest.mark.parametrize(

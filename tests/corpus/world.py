@@ -40,7 +40,6 @@ fixed:
   expect: {{message: all good}}
 timeout: {timeout}s
 memory: {memory}
-trials: 1
 """
 REPRO = "raise RuntimeError('off by two')\n"
 FIXED = "print('all good')\n"

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -390,6 +391,92 @@ def test_as_many_trials_as_a_person_asks_for() -> None:
 def test_repetitions_of_a_spoiled_trial_are_one_trial() -> None:
     spoiled = synthetic.trials("I") * 3 + synthetic.trials("IG")[1:]
     assert Tally(spoiled, THREE).used(Variant.REPRO) == 2
+
+
+def order(repro: str, fixed: str, asked: Terms) -> str:
+    """The variants in the order of their trials: R and F."""
+    texts, done, said = {Variant.REPRO: repro, Variant.FIXED: fixed}, {Variant.REPRO: "", Variant.FIXED: ""}, ""
+    while variant := Tally(synthetic.trials(*done.values()), asked).next:
+        done[variant] += texts[variant][len(done[variant])]
+        said += variant[0].upper()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("repro", "fixed", "asked", "said"),
+    [
+        ("GGG", "GGGG", Terms(trials=3, clean=4), "RFRFRFF"),
+        ("PPP", "GGGG", Terms(trials=3, clean=4), "RRR"),
+        ("GPG", "GGGG", Terms(trials=3, clean=4), "RFR"),
+        ("GGG", "PGGG", Terms(trials=3, clean=4), "RFRR"),
+        ("GGGG", "PPPP", Terms(trials=4, to_the_last=True), "RFRFRFRF"),
+        ("G" * 40, "G" * 40, Terms(trials=40, rate=A_THIRD), "RFRFRFRFRFRR"),
+        ("PPGPGG" * 7, "G" * 40, Terms(trials=40, rate=A_THIRD), "RRRFFF" + "RF" * 13 + "R"),
+        ("P" * 40, "G" * 40, Terms(trials=40, rate=A_THIRD), "R" * 40),
+    ],
+)
+def test_the_variants_take_turns(repro: str, fixed: str, asked: Terms, said: str) -> None:
+    """So that what one leaves behind, such as a file, meets the other too."""
+    assert order(repro, fixed, asked) == said
+
+
+@pytest.mark.parametrize("asked", [Terms(trials=3, clean=4), Terms(trials=4, rate=A_THIRD, alpha=0.2)])
+def test_in_turns_the_verdict_is_the_same_as_one_after_the_other(asked: Terms) -> None:
+    for repro in map("".join, product("GPW", repeat=asked.trials)):
+        for at in (0, 1, 2, 3, None):
+            fixed = "G" * 60 if at is None else "G" * at + "P" + "G" * 60
+            done = {Variant.REPRO: "", Variant.FIXED: ""}
+            while variant := Tally(synthetic.trials(*done.values()), asked).next:
+                done[variant] += {Variant.REPRO: repro, Variant.FIXED: fixed}[variant][len(done[variant])]
+            one_by_one = ran_of(repro, fixed, asked)
+            verdicts = {decide(synthetic.trials(*texts), asked).verdict for texts in (done.values(), one_by_one)}
+            surplus = asked.rate and verdicts == {Verdict.CONFIRMED, Verdict.FIX_FAILS}
+            assert len(verdicts) == 1 or surplus, (repro, at)
+
+
+SHORT = Terms(trials=1, least=3, to_the_last=True)
+
+
+def test_fewer_trials_than_the_case_asks_for_confirm_nothing() -> None:
+    decision = measured("G", "G", SHORT)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert decision.reasons[0] == (
+        "Reproduces in 1 of 1 runs: RuntimeError: off by two; the fix holds in 1 of 1, but that is too few to "
+        "confirm it: the case asks for 3 of repro and 4 of fixed."
+    )
+    assert measured("G", "P", SHORT).verdict is Verdict.FIX_FAILS
+    assert measured("P", "G", SHORT).verdict is Verdict.NOT_REPRODUCED
+
+
+def test_fewer_trials_of_a_race_confirm_what_more_of_them_would_not_go_on_from() -> None:
+    short = Terms(trials=10, least=40, rate=A_THIRD, to_the_last=True)
+    assert measured("G" * 7, "G" * 6, short).verdict is Verdict.CONFIRMED
+    decision = measured("GPPGPPGPPG", "G" * 60, short)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    assert "the case asks for up to 40 of repro" in decision.reasons[0]
+
+
+def blamed(variant: Variant) -> Trial:
+    """Failed otherwise, and its output says that the disk is full."""
+    return trial(variant, INFRA, FAILED).model_copy(update={"mismatches": ["exit status: expected 0, saw 1"]})
+
+
+@pytest.mark.parametrize(
+    ("repros", "fixeds", "told"),
+    [
+        (0, 1, "1 more run of fixed failed with what may be its own fault or the machine's (the disk is full)."),
+        (0, 2, "2 more runs of fixed failed"),
+        (2, 2, "2 more runs of fixed failed"),
+        (2, 0, "2 more runs of repro failed"),
+        (1, 0, None),
+        (1, 1, None),
+    ],
+)
+def test_a_machine_does_not_choose_a_variant(repros: int, fixeds: int, told: str | None) -> None:
+    spoiled = [blamed(Variant.REPRO)] * repros + [blamed(Variant.FIXED)] * fixeds
+    decision = decided([*repro(GOOD, GOOD, GOOD), *fixed(GOOD, GOOD, GOOD), *spoiled], 3)
+    assert decision.verdict is (Verdict.INCONCLUSIVE if told else Verdict.CONFIRMED)
+    assert told is None or f"; the fix holds in 3 of 3, but {told}" in decision.reasons[0]
 
 
 Said = Callable[[list[Trial]], object]

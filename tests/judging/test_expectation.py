@@ -38,6 +38,71 @@ def expected(**declared: Any) -> Expectation:
     return Expectation.model_validate(declared)
 
 
+THREAD = "Exception in thread Thread-1 (work):\nTraceback (most recent call last):\n"
+FRAME = '  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner\n    self.run()\n'
+CHILD = "Process Process-1:\nTraceback (most recent call last):\n"
+DIES = "RuntimeError: off by two\n"
+
+
+@pytest.mark.parametrize(
+    ("failure", "printed", "told"),
+    [
+        ({"exception": "RuntimeError"}, {"stderr": THREAD + FRAME + DIES}, "RuntimeError: off by two"),
+        (
+            {"exception": "RuntimeError", "message": "off by"},
+            {"stderr": CHILD + FRAME + DIES},
+            "RuntimeError: off by two",
+        ),
+        (
+            {"exception": "RuntimeError"},
+            {"stderr": raised("RuntimeError", "x").stderr + "went on\n"},
+            "RuntimeError: x",
+        ),
+        ({"cuda_error": "cudaErrorIllegalAddress"}, {"stderr": ABORT}, "cudaErrorIllegalAddress"),
+        (
+            {"signal": "SIGSEGV"},
+            {"stderr": "Fatal Python error: Segmentation fault\n\n"},
+            "Fatal Python error: Segmentation fault",
+        ),
+        (
+            {"signal": "SIGABRT"},
+            {"stderr": "RuntimeError: DataLoader worker (pid 7) is killed by signal: Aborted. \n"},
+            "killed by signal: Aborted",
+        ),
+    ],
+)
+def test_a_fixed_whose_thread_or_child_dies_of_the_failure_has_not_mended_it(
+    failure: dict[str, Any], printed: dict[str, str], told: str
+) -> None:
+    fixed, given = expected(message="all good"), result(stdout="all good\n", **printed)
+    judgement = judge_seen(fixed, given, observe(given), expected(**failure))
+    assert judgement.outcome is Outcome.OTHERWISE
+    assert judgement.mismatches[0].startswith("printed the failure of repro, though not as the end of the process: ")
+    assert told in judgement.mismatches[0]
+    assert judge(fixed, given).outcome is Outcome.AS_EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("failure", "stderr"),
+    [
+        ({"exception": "ValueError"}, THREAD + FRAME + DIES),
+        ({"exception": "RuntimeError", "message": "another"}, THREAD + FRAME + DIES),
+        ({"exception": "RuntimeError"}, "what a RuntimeError is\n"),
+        ({"cuda_error": "cudaErrorLaunchFailure"}, ABORT),
+        ({"signal": "SIGABRT"}, "Fatal Python error: Segmentation fault\n"),
+    ],
+)
+def test_another_failure_beside_it_is_none_of_its_business(failure: dict[str, Any], stderr: str) -> None:
+    given = result(stdout="all good\n", stderr=stderr)
+    judgement = judge_seen(expected(message="all good"), given, observe(given), expected(**failure))
+    assert judgement.outcome is Outcome.AS_EXPECTED
+
+
+def test_a_message_that_is_searched_for_ever_is_not_found() -> None:
+    given = result(stdout="a" * 100 + "b\n")
+    assert "takes more than 1 s to search" in judge(expected(message="^(?:a|aa)+$"), given).mismatches[0]
+
+
 DIGEST = "sha256:" + "0f" * 32
 LEAK = "".join(f"x[{step}]={2e6 * step}\n" for step in range(10))
 

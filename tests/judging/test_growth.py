@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Observation
-from gpu_casebook.judging.expectation import growth, slope, without_jump
-from gpu_casebook.manifest.model import Growth
+from gpu_casebook.evidence import Observation, Outcome
+from gpu_casebook.judging.expectation import Judgement, growth, judge, observe, slope, without_jump
+from gpu_casebook.manifest.model import Expectation, Growth
+from gpu_casebook.trial import TrialResult
 
 
 def series(values: Sequence[float]) -> list[tuple[int, float]]:
@@ -58,6 +59,45 @@ def test_without_a_jump_nothing_changes(values: list[float]) -> None:
 def test_noise_hardly_matters() -> None:
     noise = random.Random(1)
     assert slope(series([1e6 * step + noise.gauss(0, 2e6) for step in range(100)])) == pytest.approx(1e6, rel=0.05)
+
+
+BOUND = Expectation.model_validate({"growth": {"series": "x", "per_step": "> 1e5"}})
+FLAT = Expectation.model_validate({"growth": {"series": "x", "per_step": "< 1e3"}})
+LEAK = [1e6 * step for step in range(12)]
+STAIRS = [3e6 * (step // 3) for step in range(12)]
+CACHE = [1e6 * min(step, 5) for step in range(12)]
+SAWTOOTH = [
+    [1e6 * ((step + phase) % period) for step in range(12)] for period in range(3, 10) for phase in range(period)
+]
+LATE = [0.0] * 9 + [10e6, 20e6, 30e6]
+
+
+def outcome(expected: Expectation, values: Sequence[float]) -> Judgement:
+    printed = "".join(f"x[{step}]={value}\n" for step, value in enumerate(values))
+    result = TrialResult(stdout=printed, stderr="", duration_s=1, exit_status=0)
+    return judge(expected, result, observe(result))
+
+
+@pytest.mark.parametrize("values", [LEAK, STAIRS, [5e6 + value for value in LEAK]])
+def test_a_leak_is_told(values: Sequence[float]) -> None:
+    assert outcome(BOUND, values).outcome is Outcome.AS_EXPECTED
+    assert outcome(FLAT, values).outcome is Outcome.OTHERWISE
+
+
+@pytest.mark.parametrize("values", [CACHE, LATE, *SAWTOOTH])
+def test_a_cache_that_fills_and_garbage_that_is_collected_are_no_leak(values: Sequence[float]) -> None:
+    assert outcome(BOUND, values).outcome is Outcome.OTHERWISE
+
+
+def test_what_came_of_it_is_said() -> None:
+    assert outcome(BOUND, CACHE).mismatches[0].endswith("saw 0 in the later half of the steps")
+    told = [outcome(BOUND, values).mismatches[0] for values in SAWTOOTH]
+    assert any("saw it come and go, and 0 from the first half" in line for line in told)
+
+
+def test_a_leak_that_starts_late_is_one_in_fixed() -> None:
+    assert outcome(FLAT, LATE).mismatches[0].endswith("in the later half of the steps")
+    assert outcome(FLAT, [7e6] * 12).outcome is Outcome.AS_EXPECTED
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1, math.nan, 3], [1, math.inf, 3]])

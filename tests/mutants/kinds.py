@@ -123,7 +123,7 @@ RATE = Kind(
     failure="race",
     repro=f"{COUNT}if turn % 4:\n    {RAISES}",
     expect={"exception": "ValueError", "message": "sizes 64 and 16", "rate": ">= 0.5"},
-    manifest={"trials": 8, "alpha": 0.1},
+    manifest={"trials": 10, "alpha": 0.1},
 )
 GROWTH = Kind(
     name="growth",
@@ -140,7 +140,7 @@ DIFFERS = Kind(
     expect={"differs": ["out"]},
     fixed=f"print('out=sha256:{'ab' * 32}')\n",
     proven={"same": ["out"]},
-    manifest={"trials": 5, "alpha": 0.1},
+    manifest={"trials": 40, "alpha": 0.1},
 )
 HANG = Kind(
     name="hang",

@@ -28,6 +28,7 @@ class Mutant:
     right: Verdict | None
     environment: str
     trials: int | None = None
+    """None for as many as the manifest says: fewer confirm nothing."""
     timeout_s: float | None = None
     gone: Variant | None = None
     tool: bool | None = None
@@ -67,7 +68,7 @@ def _written(root: Path, kind: Kind, mutation: Mutation) -> Mutant:
         directory=directory,
         right=mutation.right,
         environment="here",
-        trials=None if kind.measured else mutation.trials,
+        trials=None if kind.measured or mutation.right is Verdict.CONFIRMED else mutation.trials,
         timeout_s=mutation.timeout_s,
         gone=mutation.gone,
         tool=not mutation.no_tool if kind is kinds.SANITIZER else None,
@@ -107,7 +108,7 @@ def _corpus(place: Path) -> Iterator[Mutant]:
                 directory=directory,
                 right=change.right,
                 environment=subject.environment,
-                trials=1,
+                trials=None if change.right is Verdict.CONFIRMED else 1,
             )
 
 

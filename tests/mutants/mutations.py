@@ -102,7 +102,8 @@ def intermittent(kind: Kind) -> Iterator[Mutation]:
     yield fixed("proves it now and then", FIX, f"{COUNT}if turn % 2:\n{indented}", trials=2)
     late = f"{COUNT}if turn == 1:\n    {NO_SPACE}"
     yield repro("finds the disk full once", CONFIRMED, late + kind.repro)
-    yield fixed("finds the disk full once", CONFIRMED, late + kind.fixed)
+    # A machine does not choose a variant: what only fixed meets may be its own doing.
+    yield fixed("finds the disk full once", OPEN, late + kind.fixed, trials=None)
 
 
 FORGED_PROOFS = (

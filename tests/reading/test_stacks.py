@@ -6,6 +6,7 @@ from gpu_casebook.reading.stacks import (
     LINE_LIMIT,
     TEXT_LIMIT,
     Source,
+    asleep,
     command_name,
     comparable,
     matching,
@@ -165,3 +166,23 @@ def test_matching_looks_at_every_function_of_the_main_thread() -> None:
 def test_other_threads_and_files_do_not_match(pattern: str) -> None:
     told = [stack(1, "", text=FAULTHANDLER), stack(2, "", source="py-spy native", text=PY_SPY)]
     assert matching(pattern, told) == []
+
+
+def test_all_threads_are_searched_where_that_is_asked_for() -> None:
+    told = [stack(1, "", text=FAULTHANDLER), stack(2, "", source="py-spy native", text=PY_SPY)]
+    assert matching("watch", told, all_threads=True) == told
+    assert matching("threading|repro.py", told, all_threads=True) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sleeps"),
+    [
+        (PY_SPY, False),  # another thread does
+        (PY_SPY.replace("    pthread_cond_wait (libc.so.6)", "    clock_nanosleep (libc.so.6)"), True),
+        (PY_SPY.replace("    c10d::Work::wait (libtorch_cpu.so)", "    time_sleep (timemodule.c:2038)"), True),
+        (FAULTHANDLER, False),
+    ],
+)
+def test_a_main_thread_that_sleeps_by_the_clock(text: str, sleeps: object) -> None:
+    source = "faulthandler" if text is FAULTHANDLER else "py-spy native"
+    assert asleep(stack(1, "", source=source, text=text)) is sleeps

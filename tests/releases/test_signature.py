@@ -116,7 +116,7 @@ class TestWhatSingleTrialsCanNotTell:
         ("repro", "fixed", "line"),
         [
             (
-                "differs: [out]",
+                "differs: [out]\ntrials: 40",
                 "same: [out]",
                 "tiny shows in out differing between runs, and a bisection judges single ones",
             ),

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.pages import index, publish, render
@@ -56,6 +57,34 @@ def test_a_later_run_of_the_same_replaces_the_earlier(tmp_path: Path) -> None:
     publish(tmp_path, evidence())
     publish(tmp_path, evidence(command="again"))
     assert (tmp_path / "rwkv6-backward.md").read_text() == case_page([evidence(command="again")])
+
+
+def test_a_run_with_fewer_trials_than_the_case_asks_for_replaces_none_that_has_more(tmp_path: Path) -> None:
+    said: list[str] = []
+    whole = evidence()
+    short = whole.model_copy(update={"short": True, "trials": whole.trials[2:4]})
+    publish(tmp_path, short, said.append)
+    assert load(evidence_path(tmp_path, short)) == short
+    publish(tmp_path, whole, said.append)
+    assert said == []
+    publish(tmp_path, short, said.append)
+    assert load(evidence_path(tmp_path, whole)) == whole
+    name = "upstream.docker.nvidia-h200.json"
+    assert said == [f"not kept: fewer trials than the case asks for; {name} has 6, and stays"]
+    evidence_path(tmp_path, whole).write_text("{")
+    publish(tmp_path, short, said.append)
+    assert load(evidence_path(tmp_path, short)) == short
+
+
+def test_a_pattern_that_is_searched_for_ever_ends_in_a_page(tmp_path: Path) -> None:
+    whole, slow = evidence(), "^(?:a|aa)+$"
+    signature = {variant: [f"message: {slow}"] for variant in Variant}
+    long = [each.model_copy(update={"stdout": "a" * 200 + "b"}) for each in whole.trials] * 50
+    begun = time.process_time()
+    publish(
+        tmp_path, whole.model_copy(update={"trials": long, "case": CASE.model_copy(update={"signature": signature})})
+    )
+    assert time.process_time() - begun < 20
 
 
 def test_everything_is_rendered_again_to_the_same_bytes(tmp_path: Path) -> None:

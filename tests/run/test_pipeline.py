@@ -103,7 +103,7 @@ def test_evidence_holds_what_reports_need(case: Case) -> None:
     assert "-def lost(x): return x * 0.5" in evidence.case.fix_diff
     assert evidence.case.signature[Variant.FIXED]
     assert evidence.command == "nox -s case-tiny -- --environment interpreter --engine venv"
-    assert [trial.duration_s for trial in evidence.trials] == [0.5, 0.5, 0.5, 0.25, 0.25, 0.25]
+    assert [trial.duration_s for trial in evidence.trials] == [0.5, 0.25, 0.5, 0.25, 0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("more", ["", "# a comment\n", "  # and at its end\n"])

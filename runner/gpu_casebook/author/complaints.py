@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gpu_casebook.errors import Problem, Severity
 from gpu_casebook.kinds import Grade
-from gpu_casebook.manifest.model import TRIALS, Manifest
+from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.manifest.rules import literals
 from gpu_casebook.redact import redact
 
@@ -202,8 +202,6 @@ def _notes(manifest: Manifest) -> Iterator[tuple[str, str]]:
     fixed = manifest.fixed.expect
     if not (fixed.figures or fixed.growth or fixed.same):
         yield "fixed.expect", "a message alone proves it; a figure with a bound says more"
-    if manifest.trials < TRIALS and manifest.repro.expect.rate is None:
-        yield "trials", f"{manifest.trials} of each say little; {TRIALS} are usual"
     if all(spec.gpus and spec.grade is Grade.HARDWARE for spec in manifest.environments.values()):
         what = "could a part be shown without one (compiled only, interpreted, a model of the arithmetic)?"
         yield "environments", f"all need a GPU: {what}"

@@ -105,9 +105,8 @@ def _tried(case: Case, options: Options, engine: Engine, console: Console) -> tu
         return problems, done
     console.say("exchanged: repro.py as fixed.py, fixed.py as repro.py")
     environment = run.environment.name
-    trials = None if case.expectation(environment, Variant.REPRO).rate else 1
     with tempfile.TemporaryDirectory(prefix="casebook-swap-") as scratch:
-        swapped = replace(options, environment=environment, trials=trials)
+        swapped = replace(options, environment=environment)
         run = run_case(exchanged(case, Path(scratch)), swapped, engine, console)
     if isinstance(run, Skipped):
         return problems, done

@@ -31,7 +31,8 @@ def join(returned: Returned, case: Case, reports: Path) -> Joined:
     path = evidence_path(reports, evidence)
     if path.is_file() and load(path).started > evidence.started:
         return Joined(None, [f"{path.name}: is of a later run, and was kept"])
-    return Joined(publish(reports, evidence), list(_changes(evidence, case)))
+    warnings = list(_changes(evidence, case))
+    return Joined(publish(reports, evidence, warnings.append), warnings)
 
 
 def _changes(evidence: Evidence, case: Case) -> Iterator[str]:

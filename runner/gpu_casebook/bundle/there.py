@@ -80,7 +80,7 @@ def _run(home: Path, bundle: Bundle, options: Options, console: Console) -> Evid
         return result
     for line in summary(result):
         console.say(line)
-    publish(home / "reports", result)
+    publish(home / "reports", result, console.say)
     return result
 
 

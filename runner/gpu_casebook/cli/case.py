@@ -96,7 +96,7 @@ def run_one(
     for line in summary(result):
         out.say(line)
     try:
-        page = publish(place, result)
+        page = publish(place, result, out.say)
     except OSError as error:
         saved = Path(tempfile.mkdtemp(prefix="casebook-")) / "evidence.json"
         result.write(saved)

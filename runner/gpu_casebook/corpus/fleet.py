@@ -31,7 +31,7 @@ from gpu_casebook.corpus.pool import SPARE_S, WORK, cores
 from gpu_casebook.corpus.schedule import impossible
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
-from gpu_casebook.evidence import Evidence, evidence_path
+from gpu_casebook.evidence import Evidence, evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.revision import own_revision
 from gpu_casebook.text import one_line
@@ -249,7 +249,7 @@ class Fleet:
             try:
                 found, reports = Evidence.model_validate_json(came.evidence), Path(self._settings.reports)
                 path = evidence_path(reports, found)
-                found.write(path)
+                keep(reports, found)
             except OSError as error:
                 return task.broke(os_reason(error), stops=disk_is_full(error))
             evidence = path.relative_to(reports).as_posix()

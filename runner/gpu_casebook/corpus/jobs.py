@@ -12,7 +12,7 @@ from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import CasebookError, EngineError
-from gpu_casebook.evidence import Evidence, Outcome, evidence_path
+from gpu_casebook.evidence import Evidence, Outcome, evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.run.pipeline import prepare_case, run_case
@@ -85,7 +85,8 @@ def _try(start: Start, settings: Settings, console: Console) -> _Came:
     if isinstance(result, Skipped):
         return {"end": End.SKIPPED, "reason": "; ".join(result.reasons)}
     path = evidence_path(reports, result)
-    result.write(path)
+    if instead := keep(reports, result):
+        console.say(f"{start.job.name}: {instead}")
     return {"end": End.RAN, **facts(result), "evidence": path.relative_to(reports).as_posix()}
 
 

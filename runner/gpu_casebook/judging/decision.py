@@ -2,27 +2,29 @@
 
 Trials that the machine spoiled are counted apart and never decide anything.
 
-A variant's trials end as soon as no outcome of the rest could change the verdict: after a mixed repro that had to fail
-every time, after the first trial of fixed that went wrong, and fixed is not run at all where repro has decided.
+The variants take turns, so that what a trial leaves behind meets both of them; fixed waits for the first failure of
+repro. A variant's trials end as soon as no outcome of the rest could change the verdict: after a mixed repro that had
+to fail every time, after the first trial of fixed that went wrong, and fixed gets none where repro has decided.
 Which verdict it is must be settled too: a repro that passed may yet fail in another way, so it goes on. Where a person
-asked for a number of trials, that many are run.
+asked for a number of trials, that many are run; fewer than the case asks for confirm nothing.
 
 Where a rate is measured, repro goes on until the rest can't bring it below the declared rate *and* fixed would need no
 more trials than repro has had. The second keeps the rate from being taken off two or three lucky trials: a longer repro
 saves as many trials of fixed. What fixed must show follows from repro's trials as they were run; had repro been run to
-its limit, the same rate would be measured more sharply, or another one, and the number be another.
+its limit, the same rate would be measured more sharply, or another one, and the number be another. As the variants
+take turns, fixed may have had a few trials more by then; all must be clean, which makes the verdict only stricter.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from gpu_casebook.evidence import Demand, Outcome, Rate, Trial, Variant, Verdict
 from gpu_casebook.judging.description import FIGURES_SHOWN, digests, endings, spread
 from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.model import Expectation, Growth, Manifest
+from gpu_casebook.manifest.model import CLEAN, Expectation, Growth, Manifest
 from gpu_casebook.statistics import clean_trials_needed, trials_to_refute, wilson
 from gpu_casebook.words import plural
 
@@ -32,6 +34,8 @@ class Terms:
     """What a verdict asks of the trials of a case."""
 
     trials: int  # of each variant; for repro an upper bound where the rate is measured
+    least: int = 0  # what the case asks for; fewer confirm nothing
+    clean: int = 0  # the least trials of fixed where no rate is measured
     to_the_last: bool = False  # run all `trials` whatever they bring, because a person asked for that many
     rate: Bound | None = None
     alpha: float = 0.01
@@ -69,7 +73,7 @@ class Terms:
     def clean_demanded(self, repro: Rate) -> int:
         """Return how many trials of fixed must all be clean, for a repro that did reproduce."""
         if not self.measured:
-            return max(self.trials, 2 if self.same else 1)
+            return max(self.trials, self.clean, 2 if self.same else 1)
         # The lower end of the 95 % interval, not k / n: with that a fix that fixes nothing would be confirmed far more
         # often than `alpha` (tests/simulation.py has the numbers).
         clean = clean_trials_needed(repro.low, self.alpha)
@@ -83,6 +87,8 @@ def terms(
     """Return the terms of a case in an environment where these are the expectations."""
     return Terms(
         trials=trials,
+        least=manifest.trials,
+        clean=CLEAN if trials >= manifest.trials else 0,
         to_the_last=to_the_last,
         rate=repro.rate,
         alpha=manifest.alpha,
@@ -143,30 +149,51 @@ class Tally:
         """How many trials were begun; the repetitions of one that the machine spoiled have its number."""
         return len({trial.number for trial in self.trials if trial.variant is variant})
 
+    @property
+    def next(self) -> Variant | None:
+        """Whose trial is next: the variants take turns. None where the verdict is settled."""
+        turns = list(Variant)
+        if self.used(Variant.FIXED) < self.used(Variant.REPRO):
+            turns.reverse()
+        return next(filter(self.wants, turns), None)
+
     def most(self, variant: Variant) -> int:
         """How many trials of this variant there can be at most, after these."""
-        if variant is Variant.REPRO or self.asked.fixed_number:
+        if variant is Variant.REPRO:
             return self.asked.trials
+        if self.asked.fixed_number:
+            return self.asked.clean_demanded(self.repro)
+        if self._repro_is_open:
+            return min(self.used(Variant.REPRO), self._demanded_so_far)
         return 0 if self.by_repro else self.asked.clean_demanded(self.repro)
 
+    @property
+    def _demanded_so_far(self) -> int:
+        """How many clean trials of fixed would be asked for if repro ended here; 0 if that is nothing to go by yet."""
+        demanded = self.asked.clean_demanded(self.repro) if self.repro.k else 0
+        return 0 if self.asked.measured and demanded > self.asked.clean_trials else demanded
+
     def wants(self, variant: Variant) -> bool:
-        """Whether this variant needs one more trial after these; repro comes first."""
+        """Whether this variant needs one more trial after these."""
         if self.used(variant) >= self.most(variant):
             return False
         if self.asked.fixed_number:
             return True
-        return self._repro_is_open() if variant is Variant.REPRO else not self.fix_fails
+        return self._repro_is_open if variant is Variant.REPRO else not self.fix_fails
 
+    @cached_property
     def _repro_is_open(self) -> bool:
         """Whether the trials that are left could change what repro says."""
         asked, seen, used = self.asked, self.repro, self.used(Variant.REPRO)
         left = asked.trials - used
+        if left <= 0:
+            return False
         if not asked.measured:
             return seen.n == used and seen.k in {0, seen.n}
         if seen.k == 0:
             return True
         if asked.reproduced(seen.k, seen.n + left):
-            return asked.clean_demanded(seen) > seen.n
+            return not self.fix_fails and asked.clean_demanded(seen) > seen.n
         return asked.reproduced(seen.k + left, seen.n + left)
 
     @cached_property
@@ -201,7 +228,37 @@ class Tally:
             return Ruling(Verdict.FIX_FAILS, f"{reproduces}; {how}.")
         if self.fixed.n < needed:
             return Ruling(Verdict.INCONCLUSIVE, _too_few(Variant.FIXED, self.fixed, needed))
-        return Ruling(Verdict.CONFIRMED, f"{reproduces}; the fix holds in {self.fixed.k} of {self.fixed.n}.")
+        holds = f"{reproduces}; the fix holds in {self.fixed.k} of {self.fixed.n}"
+        doubt = self._too_short or self._own_fault
+        return (
+            Ruling(Verdict.INCONCLUSIVE, f"{holds}, but {doubt}.") if doubt else Ruling(Verdict.CONFIRMED, f"{holds}.")
+        )
+
+    @property
+    def _too_short(self) -> str | None:
+        """Why the trials that a person asked for are too few for the case."""
+        asked = self.asked
+        if asked.trials >= asked.least:
+            return None
+        whole = Tally(self.trials, replace(asked, trials=asked.least, clean=CLEAN, to_the_last=False))
+        if not any(map(whole.wants, Variant)):
+            return None
+        needed = f"up to {asked.least} of repro" if asked.measured else f"{asked.least} of repro and {CLEAN} of fixed"
+        return f"that is too few to confirm it: the case asks for {needed}"
+
+    @property
+    def _own_fault(self) -> str | None:
+        """Why failures that were put down to the machine may be the case's own: a machine does not choose a variant."""
+        repro, fixed = (self._blamed(variant) for variant in Variant)
+        suspect = next((own for own in (fixed, repro) if len(own) > 1), fixed if len(fixed) > len(repro) else [])
+        if not suspect:
+            return None
+        runs = f"{plural(len(suspect), 'more run')} of {suspect[0].variant}"
+        return f"{runs} failed with what may be its own fault or the machine's ({suspect[0].infra})"
+
+    def _blamed(self, variant: Variant) -> list[Trial]:
+        """Return the trials that failed by themselves, and whose output puts the blame on the machine."""
+        return [trial for trial in self.trials if trial.variant is variant and trial.infra and trial.mismatches]
 
     @property
     def demand(self) -> Demand | None:

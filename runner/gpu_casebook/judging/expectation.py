@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
+from signal import Signals, strsignal
 from statistics import median
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from gpu_casebook.evidence import Observation, Outcome
 from gpu_casebook.judging.description import ending, exception
 from gpu_casebook.judging.infra import blame
 from gpu_casebook.manifest.model import Expectation, Growth, Hang
+from gpu_casebook.patterns import TooSlowError, find, search
 from gpu_casebook.reading import cuda_errors, stacks, tracebacks
 from gpu_casebook.reading.printed import is_cut, read
-from gpu_casebook.text import without_escapes
+from gpu_casebook.text import one_line, without_escapes
 from gpu_casebook.trial import TrialResult
 
 _AFTER_UNCAUGHT = {1, 120, None}
@@ -58,14 +60,16 @@ def _unclear(result: TrialResult) -> str:
     return f"; {raised.unclear}" if raised and raised.unclear else ""
 
 
-def judge(expectation: Expectation, result: TrialResult, seen: Observation) -> Judgement:
+def judge(
+    expectation: Expectation, result: TrialResult, seen: Observation, failure: Expectation | None = None
+) -> Judgement:
     """Return as-expected if everything declared holds; else infra if the output blames the machine; else otherwise.
 
-    `seen` is what `observe` read off the result.
+    `seen` is what `observe` read off the result; `failure`, for a trial of fixed, what repro is expected to show.
     """
     if result.infra:
         return Judgement(Outcome.INFRA, infra=result.infra)
-    mismatches = tuple(_mismatches(expectation, seen, result))
+    mismatches = (*_mismatches(expectation, seen, result), *(_survived(failure, result) if failure else ()))
     if not mismatches:
         return Judgement(Outcome.AS_EXPECTED)
     reason = blame("\n".join([result.stderr, result.stdout, seen.cuda_error or ""])) if seen.failed else None
@@ -82,7 +86,7 @@ def lines(expectation: Expectation) -> list[str]:
         "exception": expectation.exception,
         "message": expectation.message,
         "CUDA error": expectation.cuda_error,
-        "hang": expectation.hang and f"after {expectation.hang.after:g} s, in {expectation.hang.stack}",
+        "hang": expectation.hang and _hang_line(expectation.hang),
     }
     declared = [f"{aspect}: {value}" for aspect, value in named.items() if value is not None]
     declared += [f"figure {name}: {bound}" for name, bound in expectation.figures.items()]
@@ -91,6 +95,11 @@ def lines(expectation: Expectation) -> list[str]:
     if expectation.growth:
         declared.append(_growth_line(expectation.growth))
     return declared + ([f"rate: {expectation.rate}"] if expectation.rate else [])
+
+
+def _hang_line(declared: Hang) -> str:
+    whose = " of any thread" if declared.thread == "any" else ""
+    return f"after {declared.after:g} s, in {declared.stack}{whose}"
 
 
 def _growth_line(declared: Growth) -> str:
@@ -123,14 +132,45 @@ def _mismatches(expected: Expectation, seen: Observation, result: TrialResult) -
         yield "stdout: is too long to be kept whole, and may contradict itself in what was cut; print less"
 
 
+def _survived(failure: Expectation, result: TrialResult) -> Iterator[str]:
+    """Yield how a trial of fixed shows repro's failure after all: in a thread or a child, or caught and printed."""
+    stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
+    told = "the failure of repro, though not as the end of the process"
+    if failure.exception:
+        type_ = failure.exception.removeprefix("builtins.").removeprefix("__main__.")
+        for raised in tracebacks.all_raised(stderr):
+            if raised.type == type_ and (failure.message is None or find(failure.message, raised.message)):
+                yield f"printed {told}: {one_line(str(raised), 200)}"
+                return
+    if failure.cuda_error and _cuda_error(stdout, stderr, None) == failure.cuda_error:
+        yield f"printed {told}: {failure.cuda_error}"
+    if failure.signal:
+        name = re.escape(strsignal(Signals[failure.signal]) or failure.signal)
+        died = rf"Fatal Python error: {name}|killed by signal: {name}|died with <Signals\.{failure.signal}:"
+        if found := re.search(died, stderr):
+            yield f"printed {told}: {found[0]}"
+
+
 def _wrong_hang(expected: Hang, seen: Observation) -> Iterator[str]:
     declared = f"hang: expected after {expected.after:g} s in /{expected.stack}/"
     if not seen.hung:
         yield f"{declared}, saw {ending(seen)}"
     elif not seen.stacks:
         yield f"{declared}, and no stack could be taken"
-    elif not stacks.matching(expected.stack, seen.stacks):
-        yield f"{declared}, found in no stack: {ending(seen)}"
+    elif wrong := _elsewhere(expected, seen):
+        yield f"{declared}, {wrong}"
+
+
+def _elsewhere(expected: Hang, seen: Observation) -> str | None:
+    """Return why none of the stacks is of the hang that is declared, or None if one is."""
+    try:
+        there = stacks.matching(expected.stack, seen.stacks, all_threads=expected.thread == "any")
+    except TooSlowError as error:
+        return str(error)
+    asleep = {stack.number for stack in seen.stacks if stacks.asleep(stack)}
+    if any(stack.number not in asleep for stack in there):
+        return None
+    return f"{'but it sleeps by the clock there' if there else 'found in no stack'}: {ending(seen)}"
 
 
 def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
@@ -163,6 +203,10 @@ def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
         yield f"{declared}, saw {per_step:.6g}"
     elif not expected.per_step.holds(apart := slope(without_jump(points))):
         yield f"{declared}, saw nearly all of it at one step, and {apart:.6g} apart from that"
+    elif not expected.per_step.holds(late := slope(without_jump(points)[len(points) // 2 :])):
+        yield f"{declared}, saw {late:.6g} in the later half of the steps"
+    elif expected.per_step.holds(math.inf) and not expected.per_step.holds(kept := lasting(without_jump(points))):
+        yield f"{declared}, saw it come and go, and {kept:.6g} from the first half of the steps to the later one"
 
 
 def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:
@@ -192,8 +236,11 @@ def _wrong_message(expected: Expectation, seen: Observation, result: TrialResult
         texts, place = [seen.message or "", *reversed(seen.causes)], "the exception's text"
     else:
         texts, place = [without_escapes(result.stdout), without_escapes(result.stderr)], "the output"
-    if not any(re.search(expected.message, text) for text in texts):
-        yield f"message: expected /{expected.message}/, not found in {place}"
+    try:
+        if not any(search(expected.message, text) for text in texts):
+            yield f"message: expected /{expected.message}/, not found in {place}"
+    except TooSlowError as error:
+        yield f"message: {error}"
 
 
 def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> str | None:
@@ -235,6 +282,20 @@ def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, flo
         return points
     at = moves.index(largest) + 1 if moves else 0
     return [*points[:at], *((step, value - largest) for step, value in points[at:])]
+
+
+def lasting(points: Sequence[tuple[int, float]]) -> float:
+    """Return what both the highest and the lowest value gain per step from the first half of the points to the later.
+
+    Of memory that comes and goes in turns, such as garbage that is collected now and then, one of them gains nothing.
+    """
+    half = len(points) // 2
+    first, later = points[:half], points[half:]
+    if not first:
+        return math.nan
+    high = (max(value for _, value in later) - max(value for _, value in first)) / (later[-1][0] - first[-1][0])
+    low = (min(value for _, value in later) - min(value for _, value in first)) / (later[0][0] - first[0][0])
+    return min(high, low)
 
 
 def growth(declared: Growth, seen: Observation) -> float | None:

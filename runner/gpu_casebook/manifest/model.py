@@ -31,6 +31,7 @@ from pydantic_core import PydanticUseDefault
 from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.patterns import compiled
 from gpu_casebook.probe_registry import PROBES, all_probes
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import Kind, Tool
@@ -67,7 +68,18 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 _TAKEN = {"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
 
 TRIALS = 3
-"""Trials of each variant unless the manifest says otherwise."""
+"""Trials of each variant unless the manifest says otherwise; no fewer where no rate is measured."""
+MOST_TRIALS = 1000
+ALPHA = 0.01
+CLEAN_TRIALS = 200
+CLEAN = 4
+"""The least trials of fixed where no rate is measured. With 3 and 3, a fix that fixes nothing of a failure that comes
+in every other run would be confirmed once in 64 times; with 3 and 4 it is 0.84 % at worst."""
+DIFFERING = 40
+"""The least trials that repro may have where outputs must differ; those that always do take eight."""
+EXPECTED = 5
+"""How many failures repro's trials must let expect at the declared rate. With fewer, one lucky failure of a rarer kind
+confirms a fix that fixes nothing more often than `alpha` allows (tests/test_simulation.py)."""
 
 
 class Provenance(StrEnum):
@@ -103,7 +115,7 @@ def _regex(value: str) -> str:
     try:
         # A pattern that draws a warning will mean something else in a later Python.
         with warnings.catch_warnings(action="error"):
-            re.compile(value)
+            compiled(value)
     except (re.error, Warning, OverflowError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     except RecursionError:
@@ -238,6 +250,9 @@ Seconds = Annotated[
     BeforeValidator(_seconds),
     WithJsonSchema({"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{DURATION}$"}),
 ]
+Trials = Annotated[int, Field(ge=1, le=MOST_TRIALS)]
+Alpha = Annotated[float, Field(ge=0.01, le=0.2)]
+CleanTrials = Annotated[int, Field(ge=1, le=10_000)]
 Bytes = Annotated[
     Annotated[int, Field(ge=2**20, le=2**46)],  # 64 TiB: beyond it, numbers of bytes overflow in engines
     BeforeValidator(_bytes),
@@ -260,7 +275,11 @@ class Growth(Model):
         "median of the slopes between any two steps (Theil-Sen)."
     )
     warm_up: Annotated[int, Field(ge=0)] = Field(0, description="How many steps at the beginning are left out.")
-    steps: Annotated[int, Field(ge=3)] = Field(10, description="The least number of steps after warm-up.")
+    steps: Annotated[int, Field(ge=3)] = Field(
+        10,
+        description="The least number of steps after warm-up. The bound must hold of their later half too, so that a "
+        "cache that fills is no leak: take three times the steps that one needs.",
+    )
 
 
 class SanitizerFinding(Model):
@@ -284,9 +303,11 @@ class Hang(Model):
 
     after: Seconds = Field(description="Time after the start from which on nothing makes progress: '20s'.")
     stack: Regex = Field(
-        description="Regular expression (Python's), searched in the names of the functions that the main thread of "
-        "each process is in; one at least must match: _engine_run_backward, all_gather|all_reduce."
+        description="Regular expression (Python's), searched in the name of each function that the main thread of a "
+        "process is in; one at least must match: _engine_run_backward, all_gather|all_reduce. A main thread that "
+        "sleeps by the clock (time.sleep) hangs nowhere: it wakes up by itself."
     )
+    thread: Literal["main", "any"] = Field("main", description="any: search the functions of all threads.")
 
 
 class Expectation(Model):
@@ -433,16 +454,14 @@ class Manifest(Model):
         "backend, because it is a work-around. The page shows it; without it `check` warns of each such difference.",
     )
     timeout: Seconds = Field(120.0, description="Time for one trial: '120s', '2m', '1h30m' or seconds.")
-    trials: Annotated[int, Field(ge=1, le=1000)] = Field(
-        TRIALS, description="Trials of each variant; where a rate is measured, the most for repro."
-    )
-    alpha: Annotated[float, Field(ge=0.01, le=0.2)] = Field(
-        0.01,
+    trials: Trials = Field(TRIALS, description="Trials of each variant; where a rate is measured, the most for repro.")
+    alpha: Alpha = Field(
+        ALPHA,
         description="Where a rate is measured: the risk of accepting a fix that fixes nothing. It is at least 0.01, "
         "because the number of runs rests on a 95 % interval.",
     )
-    clean_trials: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        200, description="Where a rate is measured: the most trials of fixed that may follow from it."
+    clean_trials: CleanTrials = Field(
+        CLEAN_TRIALS, description="Where a rate is measured: the most trials of fixed that may follow from it."
     )
     memory: Bytes = Field(16 * 2**30, description="Memory for one trial: '16GiB', '512MiB' or bytes.")
     probes: list[Annotated[str, AfterValidator(_probe), WithJsonSchema({"enum": list(PROBES)})]] | None = Field(

@@ -11,9 +11,24 @@ from pydantic import TypeAdapter, ValidationError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.document import Location
-from gpu_casebook.manifest.model import TRIALS, Expectation, Manifest, Seconds, pin
+from gpu_casebook.manifest.model import (
+    ALPHA,
+    CLEAN_TRIALS,
+    DIFFERING,
+    EXPECTED,
+    MOST_TRIALS,
+    TRIALS,
+    Alpha,
+    CleanTrials,
+    Expectation,
+    Manifest,
+    Model,
+    Seconds,
+    Trials,
+    pin,
+)
 from gpu_casebook.reading.findings import Kind, Tool
-from gpu_casebook.statistics import trials_to_refute
+from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Watch
 
 _FAILURES = ("exception", "signal", "cuda_error", "hang")
@@ -43,6 +58,14 @@ _NOT_LOOKED_FOR = {Kind.LEAK, Kind.UNUSED, Kind.TOOL, Kind.OTHER}
 
 Breach = tuple[Location, str]
 """Where a rule is broken, and what to do about it."""
+
+
+class _Sampling(Model):
+    """What a manifest says of the number of trials."""
+
+    trials: Trials = TRIALS
+    alpha: Alpha = ALPHA
+    clean_trials: CleanTrials = CLEAN_TRIALS
 
 
 class _Written(NamedTuple):
@@ -174,12 +197,31 @@ def _in_fixed(location: Location, expectation: Expectation) -> Iterator[Breach]:
 
 
 def _too_few_trials(data: Mapping[str, Any], repro: _Written) -> Iterator[Breach]:
-    rate, trials = repro.expectation.rate, data.get("trials", TRIALS)
-    if rate and isinstance(trials, int) and trials < (needed := trials_to_refute(rate.parts[0][1])):
+    with suppress(ValidationError):
+        asked = _Sampling.model_validate({key: data[key] for key in _Sampling.model_fields if key in data})
+        if repro.expectation.rate is not None:
+            for what in _unlikely(asked, repro.expectation.rate, least=DIFFERING if repro.expectation.differs else 1):
+                yield repro.where(data, "rate"), what
+        elif asked.trials < (least := DIFFERING if repro.expectation.differs else TRIALS):
+            where = ("trials",) if "trials" in data else repro.where(data, "differs")
+            yield where, f"{asked.trials} trials are too few for a verdict; write trials: {least} or more"
+
+
+def _unlikely(asked: _Sampling, rate: Bound, *, least: int) -> Iterator[str]:
+    """Say why a failure at this rate can't be judged, or hardly be confirmed, with what the manifest allows."""
+    share = rate.parts[0][1]
+    needed = max(math.ceil(EXPECTED / share), least)
+    if asked.trials < needed:
         # With a dozen expected failures, repro and fixed get about the same number of trials.
-        better = math.ceil(12 / rate.parts[0][1])
-        what = f"{rate} can't be judged in {trials} trials: at least {needed}; write trials: {better} or so"
-        yield repro.where(data, "rate"), what
+        better = f"write trials: {min(max(math.ceil(12 / share), least), MOST_TRIALS)} or so"
+        remedy = better if needed <= MOST_TRIALS else f"and {MOST_TRIALS} are the most"
+        yield f"{rate} can't be judged in {asked.trials} trials: at least {needed}; {remedy}"
+        return
+    clean = clean_trials_needed(wilson(share * asked.trials, asked.trials).low, asked.alpha)
+    if clean > asked.clean_trials:
+        why = f"at that rate, {asked.trials} trials ask for {clean} clean runs of fixed; clean_trials is "
+        remedy = f"{asked.clean_trials}: write clean_trials: {math.ceil(1.5 * clean)} or so, or more trials"
+        yield f"{rate} can hardly be confirmed: {why}{remedy}"
 
 
 def _too_little_time(data: Mapping[str, Any], spec: Mapping[str, Any], repro: _Written) -> Iterator[Breach]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Literal
 
+from gpu_casebook.patterns import search
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import ProcessStack
 
@@ -21,12 +22,14 @@ LINE_LIMIT = 240
 PROCESSES_SHOWN = 8
 """In a sentence."""
 
-_FAULTHANDLER_FRAME = re.compile(r'^  File ".*", line \d+ in (.+)$', re.MULTILINE)
-_PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*):\d+\)$", re.MULTILINE)
-_PY_SPY_FUNCTION = re.compile(r"^    (\S.*) \(.*\)$", re.MULTILINE)
+_FAULTHANDLER_FRAME = re.compile(r'^  File "(.*)", line \d+ in (.+)$', re.MULTILINE)
+_PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*?)(?::\d+)?\)$", re.MULTILINE)
+_SLEEP = re.compile(r"(?:__)?(?:clock_)?nanosleep(?:@.*)?|time_sleep|pysleep")
+_SLEEP_DEPTH = 4  # below it, in the C library and Python's own C, are no more frames than that
 _PY_SPY_HEAD = re.compile(r"\AProcess .*\n(?:Python .*\n)?\n?")
 _PY_SPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ ", re.MULTILINE)
-_OF_C = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs")
+_KERNEL = "(kernel)"  # in place of a file
+_OF_C = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs", ".so", _KERNEL)
 _PYTHON = re.compile(r"(?:lib)?(?:python|pypy)[0-9.]*t?$")
 
 
@@ -73,33 +76,32 @@ def _python_command(words: Iterator[str]) -> str | None:
 
 def standing_at(stack: ProcessStack) -> str | None:
     """Return the Python function that the main thread is in, or None if the stack does not show it."""
-    if stack.source == "faulthandler":
-        return next(iter(_functions(stack)), None)
-    frames = (match for match in _PY_SPY_FRAME.finditer(_main_thread(stack)) if not match[2].endswith(_OF_C))
-    found = next(frames, None)
-    return found[1].rpartition(".")[2] if found else None
+    python = (name for name, file in _frames(stack) if not file.endswith(_OF_C) and ".so." not in file)
+    return next((name.rpartition(".")[2] for name in python), None)
 
 
-def _main_thread(stack: ProcessStack) -> str:
+def functions(stack: ProcessStack, *, all_threads: bool = False) -> list[str]:
+    """Return the functions that the main thread is in, or all threads are, the innermost first."""
+    return [name for name, _ in _frames(stack, all_threads=all_threads)]
+
+
+def asleep(stack: ProcessStack) -> bool:
+    """Return whether the main thread is seen to sleep by the clock, and so will wake up by itself."""
+    return any(map(_SLEEP.fullmatch, functions(stack)[:_SLEEP_DEPTH]))
+
+
+def _frames(stack: ProcessStack, *, all_threads: bool = False) -> list[tuple[str, str]]:
+    """Return function and file of each frame of the main thread, or of all threads."""
     match stack.source:
         case "faulthandler":
-            return stack.text.rpartition("(most recent call first):")[2]
+            text = stack.text if all_threads else stack.text.rpartition("(most recent call first):")[2]
+            return [(function, file) for file, function in _FAULTHANDLER_FRAME.findall(text)]
         case "py-spy" | "py-spy native":
             before, named, after = stack.text.partition('"MainThread"')
-            return (after if named else before).partition("\nThread ")[0]
+            main_thread = (after if named else before).partition("\nThread ")[0]
+            return _PY_SPY_FRAME.findall(stack.text if all_threads else main_thread)
         case "kernel":
-            return ""
-
-
-def _functions(stack: ProcessStack) -> list[str]:
-    """Return the functions that the main thread is in, innermost first; of the kernel its own words."""
-    match stack.source:
-        case "faulthandler":
-            return _FAULTHANDLER_FRAME.findall(_main_thread(stack))
-        case "py-spy" | "py-spy native":
-            return [match[1] for match in _PY_SPY_FUNCTION.finditer(_main_thread(stack))]
-        case "kernel":
-            return [stack.text]
+            return [(stack.text, _KERNEL)]
 
 
 def standing(stacks: Sequence[ProcessStack]) -> str:
@@ -124,12 +126,16 @@ def who(stack: ProcessStack) -> str:
     return f"process {stack.number}" if stack.rank is None else f"rank {stack.rank}"
 
 
-def matching(pattern: str, stacks: Iterable[ProcessStack]) -> list[ProcessStack]:
-    """Return the stacks with a function of the main thread in whose name the regular expression is found.
+def matching(pattern: str, stacks: Iterable[ProcessStack], *, all_threads: bool = False) -> list[ProcessStack]:
+    """Return the stacks in which the regular expression is found in a function's name. Raises `TooSlowError`.
 
-    Another thread is where it is for reasons of its own, and the name of a file says nothing of what waits.
+    Only the main thread counts unless `all_threads`: a helper that merely has the name of what should hang is no hang.
     """
-    return [stack for stack in stacks if any(re.search(pattern, name) for name in _functions(stack))]
+    return [
+        stack
+        for stack in stacks
+        if any(search(pattern, function) for function in functions(stack, all_threads=all_threads))
+    ]
 
 
 def _ranks(processes: Collection[ProcessStack]) -> list[ProcessStack]:

@@ -102,6 +102,15 @@ def last_raised(stderr: str, script: str = "") -> Raised | None:
     return first
 
 
+def all_raised(stderr: str) -> Iterator[Raised]:
+    """Yield the exception of every traceback: those of threads and children, and caught ones, too."""
+    own, ranks = _streams(stderr)
+    for lines in (own, *ranks.values()):
+        for block in _blocks(lines):
+            if _RAISED.fullmatch(_plain(lines[block.raised_at])):
+                yield _raised(lines, block.raised_at)
+
+
 def innermost(stderr: str, inside: str, telling: Callable[[str], object]) -> Frame | None:
     """Return where the exception that ended the process came from: its innermost frame in a file below `inside`.
 

@@ -13,6 +13,7 @@ from gpu_casebook.judging.description import FIGURES_SHOWN, ending, number, tell
 from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import Expectation
+from gpu_casebook.patterns import find
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import TrialResult
 
@@ -66,7 +67,7 @@ class Signature:
         """Return how it ended; where a declared message was found, with the line that has it."""
         if matched and matched.message and seen.exception:
             texts = [seen.message or "", *reversed(seen.causes)]
-            if line := next((line for line in "\n".join(texts).splitlines() if re.search(matched.message, line)), None):
+            if line := next((line for line in "\n".join(texts).splitlines() if find(matched.message, line)), None):
                 return one_line(f"{seen.exception}: {line.removeprefix(f'{seen.exception}: ')}")
         if seen.exception and seen.causes and not re.search(r"\w", telling_line(seen.message or "")):
             return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")

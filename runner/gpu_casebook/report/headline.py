@@ -5,9 +5,10 @@ part of the verdict's own headline. Phrases for CUDA errors are here; those for 
 `gpu_casebook.reading.findings`, those for how a trial ended in `gpu_casebook.judging`.
 """
 
+import math
 import re
 
-from gpu_casebook.evidence import Evidence, Observation, Trial, Variant
+from gpu_casebook.evidence import Evidence, Observation, Outcome, Trial, Variant, Verdict
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names
@@ -15,6 +16,7 @@ from gpu_casebook.report.words import cautions
 from gpu_casebook.run.probes import failing
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, surfaced
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
+from gpu_casebook.statistics import left_open
 from gpu_casebook.text import one_line
 
 _HEADLINE = re.compile(r"(?P<rate>Reproduces in [^:]+): (?P<how>.*); (?P<fix>[^;]*\.)")
@@ -43,8 +45,21 @@ def headline(run: Evidence) -> str:
     """Return the report's first line, for `plain` or `markdown`: the verdict's, unless a GPU fault reproduces."""
     said = plain(run.reasons[0]) if run.reasons else ""
     match = _HEADLINE.fullmatch(said)
-    fault = _fault(run, match["how"]) if match else ""
-    return f"{match['rate']}: {fault}; {match['fix']}" if match and fault else said
+    if not match:
+        return said
+    fix, clean = match["fix"], run.rates[Variant.FIXED].n if Variant.FIXED in run.rates else 0
+    if run.verdict is Verdict.CONFIRMED and clean > 0:
+        fix = f"{fix.removesuffix('.')} ({_left_open(run, clean)})."
+    return f"{match['rate']}: {_fault(run, match['how']) or match['how']}; {fix}"
+
+
+def _left_open(run: Evidence, clean: int) -> str:
+    """Return what clean runs of fixed do not rule out, and whether the runs of a variant gave the very same figures."""
+    share = f"fails in at most {math.ceil(100 * left_open(clean))} % of runs, 95 %"
+    good = [trial for trial in run.trials if trial.outcome is Outcome.AS_EXPECTED and trial.observation.figures]
+    told = {(trial.variant, *sorted(trial.observation.figures.items())) for trial in good}
+    same = good and len(told) == len({trial.variant for trial in good})
+    return f"{share}; figures digit-equal in all runs" if same else share
 
 
 def plain(line: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from gpu_casebook.evidence import Evidence, Verdict, evidence_files, evidence_path, load
+from gpu_casebook.evidence import Evidence, Verdict, evidence_files, keep, load
 from gpu_casebook.files import write_whole
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
@@ -26,9 +26,13 @@ def on_stderr(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def publish(reports: Path, run: Evidence) -> Path:
-    """Write the evidence of a run, then its case's page, which is returned, and the index. Raises OSError."""
-    run.write(evidence_path(reports, run))
+def publish(reports: Path, run: Evidence, say: Callable[[str], None] = on_stderr) -> Path:
+    """Write the evidence of a run, then its case's page, which is returned, and the index. Raises OSError.
+
+    A run with fewer trials than the case asks for does not replace one that has more; `say` takes a line on that.
+    """
+    if instead := keep(reports, run):
+        say(instead)
     page, _ = render(reports, [run.case.id])
     return page
 

@@ -1,12 +1,12 @@
 """A variant's section of a case page: what was declared of it, next to what its trials showed. Pure."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial, Variant
 from gpu_casebook.judging.description import digests, ending, spread, telling_line
+from gpu_casebook.patterns import find
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE
 from gpu_casebook.reading.stacks import who
@@ -175,14 +175,7 @@ def _matching_line(trial: Trial, pattern: str) -> str | None:
     seen = trial.observation
     texts = [seen.message, *reversed(seen.causes)] if seen.exception else [trial.stdout, trial.stderr]
     for text in filter(None, texts):
-        match = _search(pattern, text)
+        match = find(pattern, text)
         if match:
             return text[text.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]
     return None
-
-
-def _search(pattern: str, text: str) -> re.Match[str] | None:
-    try:
-        return re.search(pattern, text)
-    except re.error:  # old evidence, of a Python that took it
-        return None

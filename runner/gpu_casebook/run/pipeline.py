@@ -106,24 +106,20 @@ class _Run:
         return {variant: places[wanted] for variant, wanted in recipes.items()}
 
     def _trials(self, places: Mapping[Variant, AttestedEnvironment], files: Mapping[str, bytes]) -> list[Trial]:
-        """Run trials of both variants, each in a fresh process, until the verdict is settled."""
+        """Run trials of both variants, in turns, each in a fresh process, until the verdict is settled."""
         plan, asked = self.plan, self.plan.terms
         trials: list[Trial] = []
-        for variant in Variant:
-            request = plan.request(variant, files)
-            if self.guard.given_up:
-                self.console.say(f"  no more trials of {variant}: {self.guard.given_up}")
-                continue
-            tally = Tally(trials, asked)
-            if not tally.wants(variant):
-                self.console.say(f"  {variant} is not run: it could not change the verdict")
-                continue
-            with self.console.task(plan.case.id, tally.most(variant)) as advance:
-                while tally.wants(variant) and not self.guard.given_up:
-                    number = tally.used(variant) + 1
-                    trials += self._tried(variant, number, places[variant].prepared, request)
-                    tally = Tally(trials, asked)
-                    advance(summary_of(trials[-1]))
+        tally = Tally(trials, asked)
+        with self.console.task(plan.case.id, asked.trials + max(asked.trials, asked.clean)) as advance:
+            while (variant := tally.next) and not self.guard.given_up:
+                number = tally.used(variant) + 1
+                trials += self._tried(variant, number, places[variant].prepared, plan.request(variant, files))
+                tally = Tally(trials, asked)
+                advance(summary_of(trials[-1]))
+        if self.guard.given_up:
+            self.console.say(f"  no more trials: {self.guard.given_up}")
+        elif not tally.used(Variant.FIXED):
+            self.console.say("  fixed is not run: it could not change the verdict")
         return trials
 
     def _tried(self, variant: Variant, number: int, prepared: Prepared, request: TrialRequest) -> list[Trial]:
@@ -142,14 +138,15 @@ class _Run:
         return trial.outcome is Outcome.INFRA and not self.guard.given_up
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
-        expectation = self.plan.case.expectation(self.plan.environment, variant)
+        repro, fixed = (self.plan.case.expectation(self.plan.environment, each) for each in Variant)
+        expectation, failure = (repro, None) if variant is Variant.REPRO else (fixed, repro)
         seen = observe(result, f"{variant}.py")
         return judged(
             variant,
             number,
             result,
             seen,
-            judge(expectation, result, seen),
+            judge(expectation, result, seen, failure),
             growth=growth(expectation.growth, seen) if expectation.growth else None,
             zygote=result.zygote,
             xids=self.guard.xids,

@@ -76,6 +76,7 @@ def evidence(
         rates=decision.rates,
         demand=decision.demand,
         trials=list(trials),
+        short=plan.trials < plan.case.manifest.trials,
         sanitized=list(sanitized),
         probes=list(probes),
         started=started,
