@@ -12,8 +12,11 @@ from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.devices import aside
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images.build import ensure
+from gpu_casebook.kinds import Variant
+from gpu_casebook.manifest.case import load
 from gpu_casebook.run import attesting
 from gpu_casebook.trial import Recipe
+from tests.fakes import locked
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
 
@@ -99,6 +102,15 @@ class Checkout:
         (directory / "README.md").write_text("What failed, and why.\n")
         (directory / "case.yaml").write_text(manifest)
         return directory / "case.yaml"
+
+
+def write_locks(directory: Path) -> None:
+    """Write the locks that the case's manifest asks for."""
+    case = load(directory / "case.yaml", IMAGES, directory.parents[1])
+    (directory / "locks").mkdir(exist_ok=True)
+    for name, spec in case.manifest.environments.items():
+        for variant in Variant:
+            case.lock_path(name, variant).write_text(locked(case.requirements(name, variant), spec.python))
 
 
 @pytest.fixture

@@ -5,12 +5,23 @@ from pathlib import Path
 from typing import Self
 
 from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.packages.lock import basis
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 CONTENT = '{"state": "5a", "files": 1}'
 FOUND = '"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}'
 ATTESTED = f'{{{FOUND}, "content": {CONTENT}}}'
-LOCK = "numpy==1.26.4 \\\n    --hash=sha256:2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010\n"
+_HASH = "2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010"
+
+
+def locked(requirements: Iterable[str], python: str = "3.11") -> str:
+    """Return a lock of these requirements and nothing else; the hash is NumPy's."""
+    pinned = sorted(requirements)
+    header = [f"# {key}: {value}".rstrip() for key, value in basis(pinned, python).items()]
+    return "".join(f"{line}\n" for line in [*header, *(f"{each} \\\n    --hash=sha256:{_HASH}" for each in pinned)])
+
+
+LOCK = locked(["numpy==1.26.4"])
 
 REPRO = TrialResult(stdout="rel_err=0.5\n", stderr="", duration_s=0.5, exit_status=0)
 FIXED = TrialResult(stdout="all good\nrel_err=1e-7\n", stderr="", duration_s=0.25, exit_status=0)

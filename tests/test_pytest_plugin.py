@@ -2,6 +2,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,13 @@ import pytest
 from gpu_casebook import console, report
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
-from gpu_casebook.errors import EngineError
+from gpu_casebook.errors import EngineError, ManifestError
 from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest import case
 from gpu_casebook.run import pipeline
 from gpu_casebook.trial import TrialRequest, TrialResult
-from tests.conftest import MANIFEST, PLAIN, Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import MANIFEST, PLAIN, Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 
 pytest_plugins = ["pytester"]
 
@@ -45,9 +46,8 @@ def checkout(pytester: pytest.Pytester) -> Checkout:
 
 def write(checkout: Checkout, manifest: str, name: str) -> Path:
     path = checkout.write(manifest, name=name)
-    (path.parent / "locks").mkdir(exist_ok=True)
-    for environment in ("current", "interpreter"):
-        (path.parent / "locks" / f"{environment}.txt").write_text(LOCK)
+    with suppress(ManifestError):
+        write_locks(path.parent)
     return path
 
 
@@ -291,9 +291,7 @@ def plain(checkout: Checkout) -> Checkout:
     """A case that needs nothing but Python, twice."""
     directory = checkout.write(TWO_GRADES, name="plain", script="raise ValueError('0.5')\n").parent
     (directory / "fixed.py").write_text("print('all good')\n")
-    (directory / "locks").mkdir()
-    for environment in ("one", "two"):
-        (directory / "locks" / f"{environment}.txt").write_text("")
+    write_locks(directory)
     return checkout
 
 

@@ -12,6 +12,6 @@ RUN --mount=type=bind,from=uv,source=/usr/local/bin,target=/usr/local/bin \
     --mount=type=cache,id=casebook-uv,target=/srv \
     --mount=type=tmpfs,target=/run --mount=type=secret,id=settings --mount=type=secret,id=ca.pem \
     . /run/secrets/settings && export UV_CACHE_DIR=/srv UV_LINK_MODE=copy \
- && uv pip install --require-hashes --strict --compile-bytecode --python /opt/env -r /mnt/lock.txt
+ && uv pip install --only-binary :all: --require-hashes --strict --compile-bytecode --python /opt/env -r /mnt/lock.txt
 ENV PATH=/opt/env/bin:${PATH} VIRTUAL_ENV=/opt/env
 USER 1000:1000

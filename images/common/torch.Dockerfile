@@ -13,4 +13,4 @@ RUN --mount=type=bind,from=uv,source=/usr/local/bin,target=/usr/local/bin \
     --mount=type=tmpfs,target=/run --mount=type=secret,id=settings --mount=type=secret,id=ca.pem \
     . /run/secrets/settings && export UV_CACHE_DIR=/srv UV_LINK_MODE=copy \
  && uv venv --quiet --no-python-downloads --python /usr/bin/python3 /opt/env \
- && uv pip install --no-deps --require-hashes --compile-bytecode --python /opt/env -r /mnt/lock.txt
+ && uv pip install --only-binary :all: --no-deps --require-hashes --compile-bytecode --python /opt/env -r /mnt/lock.txt

@@ -90,3 +90,7 @@ class MachineError(CasebookError):
     """The machine lacks what is asked for: disk, GPU, driver."""
 
     exit_status = ExitStatus.MACHINE
+
+
+class UnfitError(MachineError):
+    """The environment lacks what the manifest requires, as a vendor's image may: no trial can tell anything."""

@@ -21,8 +21,8 @@ from gpu_casebook.releases import versions
 from gpu_casebook.releases.versions import Releases, parse
 from gpu_casebook.report.bisection import page
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
-from tests.conftest import Checkout
-from tests.fakes import LOCK, REPRO, FakeEngine
+from tests.conftest import Checkout, write_locks
+from tests.fakes import REPRO, FakeEngine
 from tests.run.test_pipeline import H200
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +77,7 @@ class Versioned(FakeEngine):
 def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with one case, whose packages come from nowhere."""
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "interpreter.txt").write_text(LOCK)
+    write_locks(directory)
     steps = tmp_path_factory.mktemp("steps")
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)

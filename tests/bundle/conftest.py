@@ -8,8 +8,8 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.packages import wheels
 from gpu_casebook.trial import Note, Recipe, TrialResult
-from tests.conftest import IMAGES, Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import IMAGES, Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 
 
 class Daemon(FakeEngine):
@@ -39,9 +39,7 @@ class Daemon(FakeEngine):
 @pytest.fixture
 def case(checkout: Checkout) -> Case:
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    for environment in ("current", "interpreter"):
-        (directory / "locks" / f"{environment}.txt").write_text(LOCK)
+    write_locks(directory)
     return find(checkout.root, "tiny", IMAGES)
 
 

@@ -5,15 +5,14 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
-from tests.conftest import Checkout
-from tests.fakes import LOCK
+from tests.conftest import Checkout, write_locks
 
 
 @pytest.fixture(autouse=True)
 def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "current.txt").write_text(LOCK)
+    write_locks(directory)
+    (directory / "locks" / "interpreter.txt").unlink()
     monkeypatch.chdir(checkout.root)
     return checkout.root
 

@@ -12,8 +12,8 @@ from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.trial import TrialResult
-from tests.conftest import Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 
 PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
 BROKEN = TrialResult(stdout="", stderr="", duration_s=0.1, infra="the container did not start")
@@ -24,9 +24,7 @@ CRASHED = TrialResult(stdout="", stderr="", duration_s=0.1, signal="SIGSEGV")
 def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with one case, as the working directory, on a machine without a GPU."""
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    for environment in ("current", "interpreter"):
-        (directory / "locks" / f"{environment}.txt").write_text(LOCK)
+    write_locks(directory)
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)
     return checkout.root

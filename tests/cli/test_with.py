@@ -10,8 +10,8 @@ from gpu_casebook import cli
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import UsageError
-from tests.conftest import Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 
 
 class FakeDocker(FakeEngine):
@@ -21,9 +21,7 @@ class FakeDocker(FakeEngine):
 @pytest.fixture
 def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    for environment in ("current", "interpreter"):
-        (directory / "locks" / f"{environment}.txt").write_text(LOCK)
+    write_locks(directory)
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)
     return checkout.root

@@ -21,6 +21,7 @@ from gpu_casebook.corpus.model import End, Run
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import load
 from tests.conftest import Checkout
+from tests.fakes import locked
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120.0
@@ -58,7 +59,7 @@ class Corpus:
         """A case that is confirmed, unless it has another script."""
         directory = self.root / "cases" / id_
         (directory / "locks").mkdir(parents=True)
-        (directory / "locks" / "plain.txt").write_text("# download-bytes: 0\n")
+        (directory / "locks" / "plain.txt").write_text(f"{locked([])}# download-bytes: 0\n")
         (directory / "case.yaml").write_text(MANIFEST.format(id=id_, timeout=timeout))
         (directory / "repro.py").write_text(
             COUNTS.format(counter=str(self.counter(id_))) + (repro or FAILS.format(before=""))
@@ -216,7 +217,7 @@ def test_a_checkout_may_be_moved_before_its_run_goes_on(corpus: Corpus) -> None:
 def test_a_disk_that_will_not_do_stops_before_anything_starts(corpus: Corpus) -> None:
     directory = corpus.add("huge")
     (directory / "locks" / "plain.txt").write_text(
-        f"# download-bytes: 999999999999999\nx==1 \\\n    --hash=sha256:{'0' * 64}\n"
+        f"{locked([])}# download-bytes: 999999999999999\nx==1 \\\n    --hash=sha256:{'0' * 64}\n"
     )
     status, said = corpus()
     assert status == 6

@@ -16,8 +16,8 @@ from gpu_casebook.errors import BuildError, EngineError, MachineError
 from gpu_casebook.evidence import Evidence, Variant, Verdict, load
 from gpu_casebook.kinds import Grade
 from gpu_casebook.trial import GpuAccess, TrialResult
-from tests.conftest import Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 from tests.run.test_pipeline import H200
 
 
@@ -26,9 +26,7 @@ class Bench:
 
     def __init__(self, checkout: Checkout) -> None:
         self.directory = checkout.write().parent
-        (self.directory / "locks").mkdir()
-        for name in ("current", "interpreter"):
-            (self.directory / "locks" / f"{name}.txt").write_text(LOCK)
+        write_locks(self.directory)
         self.reports = checkout.root / "reports"
         self.settings = Settings(root=str(checkout.root), reports=str(self.reports))
         self.job = Job(
@@ -83,6 +81,13 @@ def test_a_build_that_fails_is_how_the_job_ends(bench: Bench, monkeypatch: pytes
     done = bench.build()
     assert done
     assert (done.end, done.reason) == (End.BROKE, "no such wheel")
+
+
+def test_an_unfit_environment_is_not_run(bench: Bench) -> None:
+    bench.engine.attested = bench.engine.attested.replace("numpy", "pandas")
+    done = bench.run()
+    assert (done.end, done.verdict, bench.engine.requests) == (End.SKIPPED, None, [])
+    assert done.reason.startswith("environment interpreter is unfit for this case: it has no numpy (")
 
 
 def test_what_can_not_run_here_is_not_built(bench: Bench) -> None:

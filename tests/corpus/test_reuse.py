@@ -24,7 +24,7 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import GpuAccess, Recipe, TrialResult, Watch, cut_middle
-from tests.conftest import Checkout
+from tests.conftest import Checkout, write_locks
 from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
 
 DAY = 86400.0
@@ -48,9 +48,7 @@ class Place:
     def __init__(self, checkout: Checkout) -> None:
         self.root = checkout.root
         self.directory = checkout.write().parent
-        (self.directory / "locks").mkdir()
-        for name in ("current", "interpreter"):
-            (self.directory / "locks" / f"{name}.txt").write_text(LOCK)
+        write_locks(self.directory)
         self.settings = Settings(root=str(self.root), reports=str(self.root / "reports"), engine="venv")
         self.path = self.run()
 
@@ -122,7 +120,7 @@ def test_evidence_that_can_not_be_read_is_none(place: Place) -> None:
         ("repro.py", "0.5", "0.25", "the case changed"),
         ("fixed.py", "e-6", "e-7", "the case changed"),
         ("case.yaml", "timeout: 2m", "timeout: 3m", "the case changed"),
-        ("locks/interpreter.txt", "1.26.4", "1.26.3", "the lock changed"),
+        ("locks/interpreter.txt", "sha256:2a", "sha256:2b", "the lock changed"),
     ],
 )
 def test_a_change_of_the_case_or_its_lock_runs_it_again(

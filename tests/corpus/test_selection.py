@@ -17,18 +17,15 @@ from gpu_casebook.corpus.selection import (
 )
 from gpu_casebook.errors import UsageError
 from gpu_casebook.manifest.case import Case, find
-from tests.conftest import MANIFEST, Checkout
+from tests.conftest import MANIFEST, Checkout, write_locks
 from tests.corpus.test_journal import finished
-from tests.fakes import LOCK
 
 HANG = MANIFEST.replace("project: owner/name", "project: Other/Project")
 
 
-def add(checkout: Checkout, name: str, manifest: str = MANIFEST, lock: str = LOCK) -> Path:
+def add(checkout: Checkout, name: str, manifest: str = MANIFEST) -> Path:
     directory = checkout.write(manifest.replace("id: tiny", f"id: {name}"), name=name).parent
-    (directory / "locks").mkdir(exist_ok=True)
-    for environment in ("current", "interpreter"):
-        (directory / "locks" / f"{environment}.txt").write_text(lock)
+    write_locks(directory)
     return directory
 
 
@@ -105,7 +102,8 @@ def test_a_job_says_what_its_manifest_asks_for(checkout: Checkout) -> None:
 
 
 def test_equal_environments_have_equal_keys(three: Checkout) -> None:
-    add(three, "beta", HANG, LOCK.replace("1.26.4", "1.26.3"))
+    lock = three.root / "cases" / "beta" / "locks" / "interpreter.txt"
+    lock.write_text(lock.read_text().replace("sha256:2a", "sha256:2b"))
     keys = {job.name: job.environment_key for job in chosen(three, with_key).jobs}
     assert keys["alpha-one/interpreter"] == keys["alpha-two/interpreter"] != keys["beta/interpreter"]
     assert keys["alpha-one/interpreter"] != keys["alpha-one/current"]  # another image

@@ -24,8 +24,8 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import GpuAccess, Recipe, TrialRequest
-from tests.conftest import IMAGES, Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import IMAGES, Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 from tests.run.test_pipeline import H200
 
 GIB = 2**30
@@ -117,8 +117,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def case(checkout: Checkout) -> Case:
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "current.txt").write_text(LOCK)
+    write_locks(directory)
     return find(checkout.root, "tiny", IMAGES)
 
 
@@ -221,8 +220,7 @@ def test_on_a_shared_gpu_others_trials_and_memory_are_no_fault(
     checkout: Checkout, engine: FakeEngine, driver: Driver, change: Callable[[str, str], str]
 ) -> None:
     path = checkout.write(change("gpus: 1", "gpus: 1\n    share_gpu: true"))
-    (path.parent / "locks").mkdir()
-    (path.parent / "locks" / "current.txt").write_text(LOCK)
+    write_locks(path.parent)
     driver.states = [IDLE, LEFT, LEAK, STRANGER]
     evidence, said = go(find(checkout.root, "tiny", IMAGES), engine)
     assert evidence.verdict is Verdict.CONFIRMED

@@ -12,7 +12,7 @@ from gpu_casebook.engines import registry
 from gpu_casebook.engines.registry import choose, reachable
 from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence
-from tests.conftest import PLAIN, Checkout
+from tests.conftest import PLAIN, Checkout, write_locks
 from tests.fakes import FakeEngine
 
 ROOT = Path(__file__).parents[2]
@@ -112,11 +112,9 @@ def test_a_third_engine_needs_nothing_but_to_be_registered(
     words: list[str], checkout: Checkout, third: dict[str, str]
 ) -> None:
     place = checkout.write(PLAIN, name="plain").parent
-    (place / "repro.py").write_text("raise ValueError(1)\n")
+    (place / "repro.py").write_text("raise ValueError('sizes differ')\n")
     (place / "fixed.py").write_text("print('all good')\n")
-    (place / "locks").mkdir()
-    for environment in ("one", "two"):
-        (place / "locks" / f"{environment}.txt").write_text("")
+    write_locks(place)
     command = [sys.executable, "-m", "gpu_casebook", *words, "--engine", "third"]
     done = subprocess.run(command, cwd=checkout.root, env=third, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

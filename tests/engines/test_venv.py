@@ -2,17 +2,21 @@
 
 import base64
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import uuid
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -28,6 +32,7 @@ from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.watching import Watched
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.packages import uv
+from gpu_casebook.packages.resolve import scratch_lock
 from gpu_casebook.trial import Recipe, TrialRequest
 from tests.engines.subjects import (
     FAMILY,
@@ -40,6 +45,7 @@ from tests.engines.subjects import (
     runner_with_a_trial,
     this_python,
 )
+from tests.fakes import locked
 
 
 @pytest.fixture
@@ -85,17 +91,21 @@ def test_what_the_lock_names_is_installed(engine: VenvEngine, wheel: str) -> Non
 
 def test_a_ready_environment_is_found_ready(engine: VenvEngine, wheel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = engine.prepare(recipe(wheel), print)
-    monkeypatch.setattr(uv, "build", None)
+    monkeypatch.setattr(uv, "make", None)
     assert engine.prepare(recipe(wheel), print).key == first.key
 
 
 def test_another_lock_or_python_is_another_environment(engine: VenvEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uv, "build", lambda directory, **_: directory.mkdir())
+    monkeypatch.setattr(uv, "make", lambda directory, **_: directory.mkdir())
+    monkeypatch.setattr(uv, "install", lambda *_, **__: None)
+    monkeypatch.setattr(uv, "compile_bytecode", lambda _directory: None)
+    a, b = (locked([f"{name}==1"]) for name in "ab")
     recipes = [
-        Recipe(image="cpu", lock="a", python="3.11"),
-        Recipe(image="cpu", lock="b", python="3.11"),
-        Recipe(image="cpu", lock="a", python="3.12"),
-        Recipe(image="cuda13", lock="a", python="3.11"),  # images are not for this engine
+        Recipe(image="cpu", lock=a, python="3.11"),
+        Recipe(image="cpu", lock=b, python="3.11"),
+        Recipe(image="cpu", lock=a, python="3.12"),
+        Recipe(image="cuda13", lock=a, python="3.11"),  # images are not for this engine
+        Recipe(image="cpu", lock=f"# a comment\n{a}", python="3.11"),
     ]
     assert len({engine.prepare(one, print).key for one in recipes}) == 3
 
@@ -103,7 +113,7 @@ def test_another_lock_or_python_is_another_environment(engine: VenvEngine, monke
 def test_a_half_built_environment_is_built_anew(engine: VenvEngine, wheel: str) -> None:
     prepared = engine.prepare(recipe(wheel), print)
     directory = Path(prepared.python).parents[1]
-    (directory / "complete.json").unlink()
+    directory.with_suffix(".json").unlink()
     (directory / "rubbish").touch()
     bench = Bench(engine, engine.prepare(recipe(wheel), print))
     assert not (directory / "rubbish").exists()
@@ -130,9 +140,11 @@ def test_two_at_once_build_one_environment(tmp_path: Path, monkeypatch: pytest.M
         notes.append(text)
         both_are_there.set()
 
-    monkeypatch.setattr(uv, "build", build)
+    monkeypatch.setattr(uv, "make", build)
+    monkeypatch.setattr(uv, "install", lambda *_, **__: None)
+    monkeypatch.setattr(uv, "compile_bytecode", lambda _directory: None)
     engines = [VenvEngine(cache=tmp_path / "cache", place=tmp_path / name) for name in ("one", "two")]
-    threads = [threading.Thread(target=engine.prepare, args=(recipe("x"), told)) for engine in engines]
+    threads = [threading.Thread(target=engine.prepare, args=(recipe(""), told)) for engine in engines]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -156,8 +168,118 @@ def test_a_version_that_does_not_exist_is_named(engine: VenvEngine, wheel: str) 
 
 
 def test_a_lock_without_hashes_is_refused(engine: VenvEngine, wheel: str) -> None:
-    with pytest.raises(BuildError, match="must have a hash"):
+    with pytest.raises(BuildError, match="line 1 of the lock: demo: has no hash"):
         engine.prepare(recipe("demo==1.0\n"), print)
+
+
+def test_an_index_in_a_lock_is_not_asked(engine: VenvEngine, wheel: str) -> None:
+    with pytest.raises(BuildError, match=r"line 2 of the lock: '--extra-index-url .* has no place in a lock"):
+        engine.prepare(recipe(f"{wheel}--extra-index-url http://127.0.0.1:9/${{GITHUB_TOKEN}}\n"), print)
+
+
+def test_a_source_distribution_is_never_built_here(engine: VenvEngine, wheel: str, tmp_path: Path) -> None:
+    (directory,) = (path.parent for path in tmp_path.glob("wheels/*.whl"))
+    ran = tmp_path / "ran"
+    setup = f"open({str(ran)!r}, 'w')\nfrom setuptools import setup\nsetup(name='other', version='1.0')\n".encode()
+    path = directory / "other-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in {
+            "setup.py": setup,
+            "PKG-INFO": b"Metadata-Version: 1.0\nName: other\nVersion: 1.0\n",
+        }.items():
+            entry = tarfile.TarInfo(f"other-1.0/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    with pytest.raises(BuildError, match=r"other==1\.0(\.0)? has no usable wheels"):
+        engine.prepare(
+            recipe(f"{wheel}other==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"), print
+        )
+    with pytest.raises(BuildError, match=r"other==1\.0(\.0)? has no usable wheels"):
+        scratch_lock(["other==1.0"], this_python(), anywhere=True)
+    assert not ran.exists()
+
+
+def test_the_installer_sees_no_token(engine: VenvEngine, wheel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    seen: list[dict[str, str]] = []
+    popen = subprocess.Popen
+
+    def noted(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        seen.append(options["env"])
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    engine.prepare(recipe(wheel), print)
+    assert seen
+    assert all("GITHUB_TOKEN" not in each for each in seen)
+
+
+EDIT = """
+import demo, os
+seen = os.stat(demo.__file__)
+with open(demo.__file__, "r+") as file: file.write("VALUE = 66\\n")
+os.utime(demo.__file__, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+"""
+"""Neither size nor mtime is another afterwards."""
+HOOK = "import site; open(site.getsitepackages()[0] + '/x.pth', 'w').write('import os\\n')"
+REMOVE = "import demo, os; os.unlink(demo.__file__)"
+
+
+@pytest.mark.parametrize(("script", "shown"), [(EDIT, "demo.py"), (HOOK, "x.pth"), (REMOVE, "demo.py")])
+def test_a_trial_that_changes_its_environment_does_not_count_and_changes_nothing_for_the_next(
+    engine: VenvEngine, wheel: str, script: str, shown: str, tmp_path: Path
+) -> None:
+    bench = Bench(engine, engine.prepare(recipe(wheel), print))
+    spoiled = bench.run(script)
+    (site,) = Path(bench.prepared.python).parents[1].glob("lib/python*/site-packages")
+    path = f"lib/{site.parent.name}/site-packages/{shown}"
+    assert spoiled.infra == f"its environment was changed while it ran ({path}), and both are thrown away"
+    assert (spoiled.exit_status, spoiled.signal) == (None, None)
+    with VenvEngine(cache=tmp_path / "cache", place=tmp_path / "scratch") as another:
+        for again in (bench, Bench(another, another.prepare(recipe(f"# another case\n{wheel}"), print))):
+            assert again.run("import demo; print(demo.VALUE)").stdout == "42\n"
+    assert not (site / "x.pth").exists()
+
+
+def test_a_trial_that_writes_and_takes_it_back_has_changed_nothing(engine: VenvEngine, wheel: str) -> None:
+    bench = Bench(engine, engine.prepare(recipe(wheel), print))
+    assert bench.run("import demo, os; os.utime(demo.__file__)").exit_status == 0
+
+
+def test_what_was_changed_between_two_runs_is_made_anew(engine: VenvEngine, wheel: str) -> None:
+    prepared, notes = engine.prepare(recipe(wheel), print), list[str]()
+    (module_file,) = Path(prepared.python).parents[1].rglob("demo.py")
+    module_file.write_text("VALUE = 66\n")
+    again = Bench(engine, engine.prepare(recipe(wheel), notes.append))
+    assert any(note.endswith("demo.py changed since the environment was made: it is made anew") for note in notes)
+    assert any(note.endswith("in the store of packages changed: they are fetched again") for note in notes)
+    assert again.run("import demo; print(demo.VALUE)").stdout == "42\n"
+
+
+def test_packages_are_linked_from_our_store_and_nowhere_else(
+    engine: VenvEngine, wheel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "users"))
+    prepared = engine.prepare(recipe(wheel), print)
+    with engine.throwaway() as steps:
+        other = steps.prepare(recipe(wheel), print)
+        files = [next(Path(each.python).parents[1].rglob("demo.py")).stat() for each in (prepared, other)]
+    assert files[0].st_ino == files[1].st_ino, "two environments take its space once"
+    stored = [path for path in (tmp_path / "cache" / "store").rglob("demo.py") if path.stat().st_ino == files[0].st_ino]
+    assert (len(stored), files[1].st_nlink) == (1, 3)
+    assert not list((tmp_path / "users").rglob("demo.py"))
+
+
+def test_a_wheel_that_is_not_as_its_record_says_is_refused(engine: VenvEngine, wheel: str, tmp_path: Path) -> None:
+    (path,) = tmp_path.glob("wheels/*.whl")
+    content = path.read_bytes()
+    broken = content.replace(b"VALUE = 42", b"VALUE = 43").replace(
+        zlib.crc32(b"VALUE = 42\n").to_bytes(4, "little"), zlib.crc32(b"VALUE = 43\n").to_bytes(4, "little")
+    )
+    path.write_bytes(broken)
+    lock = f"demo==1.0 --hash=sha256:{hashlib.sha256(broken).hexdigest()}\n"
+    with pytest.raises(BuildError, match=r"site-packages/demo\.py: not what the wheel's RECORD says"):
+        engine.prepare(recipe(lock), print)
 
 
 def assert_one_line_with_log(error: BuildError) -> None:

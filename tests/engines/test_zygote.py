@@ -25,9 +25,9 @@ from gpu_casebook.report.pages import publish
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.trial import TrialResult, Watch
-from tests.conftest import Checkout
+from tests.conftest import Checkout, write_locks
 from tests.engines.subjects import FAMILY, FORGER, ROOT, TOKEN, Bench, VenvSubject, eventually
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.fakes import FIXED, REPRO, FakeEngine
 
 FORKED = "forked from a process that had imported"
 PACKAGE = "counted.py"
@@ -374,8 +374,7 @@ def test_what_was_asked_for_but_not_done_is_told(forking_bench: Bench) -> None:
 
 def test_evidence_command_and_report_say_it(checkout: Checkout, tmp_path: Path) -> None:
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "interpreter.txt").write_text(LOCK)
+    write_locks(directory)
     story = f"{FORKED} json"
     engine = FakeEngine({"repro.py": [replace(REPRO, zygote=story)], "fixed.py": [replace(FIXED, zygote="not forked")]})
     options = Options(zygote=True, environment="interpreter")

@@ -16,7 +16,7 @@ from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from tests.conftest import Checkout
+from tests.conftest import Checkout, write_locks
 
 IMAGE = os.environ.get("CASEBOOK_GPU_IMAGE", "casebook/host:latest")
 ROOT = Path(__file__).parents[2]
@@ -89,8 +89,7 @@ def case(checkout: Checkout) -> Callable[..., Case]:
         directory = checkout.write(MANIFEST.format(failure=failure, repro=repro, fixed=fixed)).parent
         for name, script in zip(("repro.py", "fixed.py"), scripts, strict=True):
             (directory / name).write_text(script)
-        (directory / "locks").mkdir()
-        (directory / "locks" / "current.txt").write_text("")
+        write_locks(directory)
         return find(checkout.root, "tiny", ["cuda13"])
 
     return written

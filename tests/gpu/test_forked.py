@@ -18,7 +18,7 @@ from gpu_casebook.evidence import Evidence, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from tests.conftest import Checkout
+from tests.conftest import Checkout, write_locks
 
 pytestmark = pytest.mark.gpu
 
@@ -57,8 +57,7 @@ def case(checkout: Checkout) -> Case:
     directory = checkout.write(manifest).parent
     for name, index in (("repro.py", "4"), ("fixed.py", "3")):
         (directory / name).write_text(SCRIPT.replace("INDEX", index))
-    (directory / "locks").mkdir()
-    (directory / "locks" / "current.txt").write_text("")
+    write_locks(directory)
     return find(checkout.root, "tiny", ["cuda13"])
 
 

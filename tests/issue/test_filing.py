@@ -17,8 +17,7 @@ from gpu_casebook.manifest.case import find
 from gpu_casebook.records.bisection import Bisection, Call, Question, Step, record_path
 from gpu_casebook.records.watched import Sighting, State, Watched, watched_path
 from tests.cli.test_cli import casebook
-from tests.conftest import IMAGES, Checkout
-from tests.fakes import LOCK
+from tests.conftest import IMAGES, Checkout, write_locks
 from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
 
 TOKEN = "hf_" + "AbCdEfGh" * 4
@@ -27,10 +26,9 @@ TOKEN = "hf_" + "AbCdEfGh" * 4
 @pytest.fixture
 def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "upstream.txt").write_text(LOCK)
     manifest = directory / "case.yaml"
     manifest.write_text(manifest.read_text().replace("  current:\n", "  upstream:\n"))
+    write_locks(directory)
     monkeypatch.chdir(checkout.root)
     return checkout.root
 

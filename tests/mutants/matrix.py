@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpu_casebook.evidence import Variant, Verdict
 from gpu_casebook.manifest.case import MANIFEST
+from tests.fakes import locked
 from tests.mutants import corpus, kinds
 from tests.mutants.kinds import Kind
 from tests.mutants.mutations import Mutation, every
@@ -16,7 +17,7 @@ from tests.mutants.mutations import Mutation, every
 IMAGE = "cpu"
 SAME = "pass\n"
 """Behind a script that does what the other one does: the same code twice is refused, and these go to the judge."""
-LOCK = "# nothing: what these scripts need is Python\n"
+LOCK = locked([])
 
 
 @dataclass(frozen=True, kw_only=True)

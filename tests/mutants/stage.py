@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Variant, Verdict
 from gpu_casebook.manifest.case import MANIFEST, known_images, load
@@ -31,7 +32,7 @@ while [ "${1#--}" != "$1" ]; do shift 2; done
 STAND_IN=1 exec "$@"
 """
 _GPU = {"name": "Made-up GPU", "compute_capability": "9.0"}
-_attesting = threading.Lock()
+_attesting, _preparing = threading.Lock(), threading.Lock()
 _attested: dict[str, TrialResult] = {}
 
 
@@ -62,18 +63,20 @@ class WithGpu(Stage):
     def __init__(self, place: Path, gone: Variant | None, *, tool: bool) -> None:
         super().__init__(place, gone)
         self._tool = tool
+        self._cache /= "with-a-tool" if tool else "without-a-tool"
 
     def gpu_access(self) -> GpuAccess:
         return GpuAccess(mode="direct", detail="made up")
 
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
-        lock = f"{recipe.lock}# {'with' if self._tool else 'without'} a tool\n"
-        prepared = super().prepare(Recipe(image=recipe.image, lock=lock, python=recipe.python), note)
-        program = Path(prepared.python).with_name("compute-sanitizer")
-        if self._tool and not program.exists():
-            program.write_text(_TOOL)
-            program.chmod(0o755)
-        return prepared
+        with _preparing:
+            prepared = super().prepare(recipe, note)
+            program = Path(prepared.python).with_name("compute-sanitizer")
+            if self._tool and not program.exists():
+                program.write_text(_TOOL)
+                program.chmod(0o755)
+                Seal.of(program.parents[1]).write()
+            return super().prepare(recipe, note)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         result = super().run(prepared, request)

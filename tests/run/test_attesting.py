@@ -20,13 +20,16 @@ from gpu_casebook.console import Console
 from gpu_casebook.daemon.client import connect
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.engines.venv import engine as module
 from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.evidence import EnvironmentFacts, Evidence, Verdict
 from gpu_casebook.manifest.case import find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.trial import Recipe
 from tests.conftest import IMAGES, Checkout
+from tests.fakes import locked
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = """\
@@ -38,12 +41,12 @@ provenance: distilled
 environments:
   one: {{image: cpu, requirements: [{requirements}], python: "{python}", variables: {variables}}}
 repro:
-  expect: {{exception: ValueError}}
+  expect: {{exception: ValueError, message: it failed}}
 fixed:
   expect: {{message: all good}}
 trials: 1
 """
-REPRO = "raise ValueError('x')\n"
+REPRO = "raise ValueError('it failed')\n"
 FIXED = "print('all good')\n"
 MINOR = "{}.{}".format(*sys.version_info)
 
@@ -91,7 +94,9 @@ class Bench:
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_text(script)
         (directory / "locks").mkdir(exist_ok=True)
-        (directory / "locks" / "one.txt").write_text(f"{self.header}{self.lock}")
+        header = locked([]).replace("# requirements:", f"# requirements: {requirements}".rstrip())
+        header = header.replace("# python: 3.11\n", self.header or f"# python: {MINOR}\n")
+        (directory / "locks" / "one.txt").write_text(f"{header}{self.lock}")
         case = find(self.checkout.root, "plain", IMAGES)
         found = run_case(case, Options(probes=False, **options), self.engine, Console(io.StringIO()))  # type: ignore[arg-type]
         assert isinstance(found, Evidence)
@@ -115,8 +120,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VenvEngine
 
 
 @pytest.fixture
-def bench(checkout: Checkout, built: tuple[VenvEngine, str, Path], tmp_path: Path) -> Iterator[Bench]:
+def bench(
+    checkout: Checkout, built: tuple[VenvEngine, str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
     engine, lock, site = built
+    # The engine would make it anew: what the attestation finds must not rest on that.
+    monkeypatch.setattr(module, "_intact", lambda directory, _note: Seal.of(directory))
+    monkeypatch.setattr(Seal, "changed", lambda _seal: [])
     made = Bench(checkout, engine, lock)
     made.site = site
     shutil.copytree(site.parent, tmp_path / "kept", symlinks=True)
@@ -206,10 +216,6 @@ def patch(bench: Bench) -> None:
     bench.header = f"# python: {MINOR}.99\n"
 
 
-def made_for_another(bench: Bench) -> None:
-    bench.header = "# python: 3.7\n"
-
-
 def left(bench: Bench) -> None:
     bench.scripts["repro.py"] = (
         "import os, sys, time\nother = '/usr/bin/python3'\n"
@@ -243,7 +249,6 @@ RELEVANT: list[tuple[Callable[[Bench], None], list[str]]] = [
     (preloaded, ["the variable LD_PRELOAD is libm.so.6"]),
     (library_path, ["the variable LD_LIBRARY_PATH is /opt/lib"]),
     (beside, ["demo is imported from /case/demo/__init__.py"]),
-    (made_for_another, [f"Python: 3.7 locked, {MINOR}"]),
     (left, ["repro: /usr/bin/python3 ran, which is not the environment's Python"]),
     (library, ["fixed: /case/libcublas.so.12 was loaded, which is not of the environment"]),
 ]

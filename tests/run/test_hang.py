@@ -24,9 +24,9 @@ from gpu_casebook.report.headline import summary
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.trial import ProcessStack, TrialResult, Watch
-from tests.conftest import IMAGES, MANIFEST, Checkout
+from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.engines.test_hangs import TWO_LOCKS
-from tests.fakes import FIXED, LOCK, FakeEngine
+from tests.fakes import FIXED, FakeEngine
 
 ROOT = Path(__file__).parents[2]
 HANG = {"hang": {"after": "20s", "stack": "_engine_run_backward"}}
@@ -227,8 +227,7 @@ def hang_case(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         manifest = MANIFEST.replace(REPRO, f"hang: {{after: {after}, stack: never_got}}")
         manifest = manifest.replace(PROOF, "message: all good").replace("2m", "20s")
         directory = checkout.write(manifest.replace("[numpy==1.26.4]", "[]")).parent
-        (directory / "locks").mkdir()
-        (directory / "locks" / "interpreter.txt").write_text(LOCK if after == "5s" else "")
+        write_locks(directory)
         (directory / "repro.py").write_text(repro)
         (directory / "fixed.py").write_text(fixed)
         return find(checkout.root, "tiny", IMAGES)
@@ -253,8 +252,7 @@ def test_both_variants_are_watched_alike(hang_case: Callable[[str, str, str], Ca
 def test_a_case_without_a_hang_is_not_watched(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "gpus", list)
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "interpreter.txt").write_text(LOCK)
+    write_locks(directory)
     engine = FakeEngine({"repro.py": [FIXED], "fixed.py": [FIXED]})
     go(find(checkout.root, "tiny", IMAGES), engine)
     assert {request.watch for request in engine.requests} == {None}

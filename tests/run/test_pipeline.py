@@ -8,7 +8,7 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.guard import INFRA_RETRIES
-from gpu_casebook.errors import EngineError, MachineError, ManifestError, UsageError
+from gpu_casebook.errors import EngineError, MachineError, ManifestError, UnfitError, UsageError
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.report.case_page import case_page
@@ -17,8 +17,8 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import GpuAccess, TrialResult
-from tests.conftest import IMAGES, Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.conftest import IMAGES, Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
 
 H200 = hardware.HostGpu(
     index=0,
@@ -36,9 +36,7 @@ H200 = hardware.HostGpu(
 def case(checkout: Checkout) -> Case:
     """Without a GPU its environment `interpreter` is taken; `current` wants one."""
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    for environment in ("current", "interpreter"):
-        (directory / "locks" / f"{environment}.txt").write_text(LOCK)
+    write_locks(directory)
     return find(checkout.root, "tiny", IMAGES)
 
 
@@ -136,9 +134,8 @@ def test_both_environments_of_a_release_case_are_attested(case: Case) -> None:
     text = manifest.read_text()
     for variant, version in (("repro", "1.0"), ("fixed", "2.0")):
         text = text.replace(f"\n{variant}:\n", f"\n{variant}:\n  requirements: [six=={version}]\n")
-        six = f"six=={version} \\\n    --hash=sha256:{'a' * 64}\n"
-        (case.directory / "locks" / f"interpreter.{variant}.txt").write_text(LOCK + six)
     manifest.write_text(text)
+    write_locks(case.directory)
     on = engine()
     on.attested = on.attested.replace('"1.26.4"', '"1.26.4", "six": "1.0"')
     environment = go(find(case.directory.parents[1], "tiny", IMAGES), on).environment
@@ -250,3 +247,31 @@ class TestGpus:
         on.attested = FakeEngine({}).attested
         result = run_case(case, Options(environment="current"), on, Console(io.StringIO()))
         assert isinstance(result, Skipped)
+
+
+def test_a_lock_that_is_not_the_manifests_is_refused_before_anything_is_prepared(case: Case) -> None:
+    lock = case.directory / "locks" / "interpreter.txt"
+    whole = lock.read_text()
+    for wrong in ["", whole[: whole.index("numpy==1.26.4 \\")], f"{whole}--index-url https://example.org/simple\n"]:
+        lock.write_text(wrong)
+        on = engine()
+        with pytest.raises(ManifestError, match=r"^cases/tiny/locks/interpreter.txt:\d+: "):
+            go(case, on)
+        assert on.recipes == []
+
+
+def test_an_environment_without_a_required_package_is_unfit(case: Case) -> None:
+    on = engine([OTHER])
+    on.attested = on.attested.replace("numpy", "pandas")
+    with pytest.raises(
+        UnfitError, match=r"^tiny: the image vendor/x:1 is unfit .* no numpy \(the manifest requires"
+    ) as told:
+        go(case, on, image="vendor/x:1")
+    assert told.value.exit_status == 6
+    assert on.requests == []
+
+
+def test_a_vendors_build_of_a_package_is_that_package(case: Case) -> None:
+    on = engine()
+    on.attested = on.attested.replace("numpy", "pytorch-numpy")
+    assert go(case, on).verdict is Verdict.CONFIRMED

@@ -17,6 +17,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
+from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Evidence, ProbeRecord, Trial, Variant, Verdict
 from gpu_casebook.kinds import Failure
@@ -31,7 +32,7 @@ from gpu_casebook.run.probes import Probe, Words
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import GpuAccess, Limits, Note, Recipe, TrialRequest, TrialResult
-from tests.conftest import IMAGES, MANIFEST, Checkout
+from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.fakes import ATTESTED, FakeEngine
 from tests.guest.test_locate import none_of_the_hosts_own
 from tests.recordings import DIRECTORY, Recording
@@ -64,9 +65,7 @@ def manifest(*, failure: str = "illegal-access", repro: str = FAILS, declared: s
 
 def written(checkout: Checkout, text: str) -> Case:
     directory = checkout.write(text).parent
-    (directory / "locks").mkdir(exist_ok=True)
-    for environment in ("current", "interpreter"):
-        (directory / "locks" / f"{environment}.txt").write_text("")
+    write_locks(directory)
     return find(checkout.root, "tiny", IMAGES)
 
 
@@ -440,7 +439,8 @@ class PretendedGpu(VenvEngine):
             program = Path(prepared.python).parent / "compute-sanitizer"
             program.write_text(self._tool)
             program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        return prepared
+            Seal.of(program.parents[1]).write()
+        return super().prepare(recipe, note)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         result = super().run(prepared, request)
@@ -463,6 +463,7 @@ def tool(tmp_path: Path) -> str:
 @pytest.fixture
 def crashing(checkout: Checkout) -> Case:
     text = manifest(repro="{exception: RuntimeError, cuda_error: cudaErrorIllegalAddress}", declared=DECLARED)
+    text = text.replace("[numpy==2.2.6]", "[]")
     case = written(checkout, text.replace("image: cuda13", f"image: cuda13\n    python: '3.{sys.version_info.minor}'"))
     (case.directory / "repro.py").write_text(CRASHES)
     return case

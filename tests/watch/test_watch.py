@@ -20,7 +20,7 @@ from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
 from gpu_casebook.watch import watcher as watching
 from gpu_casebook.watch.target import attempts, upstream_package
-from tests.conftest import IMAGES, Checkout
+from tests.conftest import IMAGES, Checkout, write_locks
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
 PASSED = TrialResult(stdout="rel_err=0\n", stderr="", duration_s=0.1, exit_status=0)
@@ -66,8 +66,7 @@ class World(FakeEngine):
 def world(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> World:
     found = World()
     directory = checkout.write().parent
-    (directory / "locks").mkdir()
-    (directory / "locks" / "interpreter.txt").write_text(LOCK)
+    write_locks(directory)
     steps = tmp_path_factory.mktemp("steps")
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)

@@ -31,7 +31,7 @@ from gpu_casebook.manifest.case import (
 )
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.manifest.rules import BLANK
-from gpu_casebook.packages.lock import Lock, basis, read_lock, same_version, script_header
+from gpu_casebook.packages.lock import problems, script_header
 
 MAX_FIX_LINES = 20
 """Lines that a fix may change before the diff no longer shows what it is."""
@@ -265,34 +265,8 @@ def _of_lock(path: Path, name: str, requirements: Sequence[str], python: str) ->
     text = _text(path)
     if text is None:
         yield Problem(name, 1, "", f"is missing; {again}")
-        return
-    lock = read_lock(text)
-    stale = [(key, it) for key, it in basis(requirements, python).items() if lock.basis.get(key) != it]
-    for key, wanted in stale:
-        was = lock.basis.get(key) or "nothing"
-        yield Problem(name, 1, key, f"was made for {was}, the manifest says {wanted or 'nothing'}; {again}")
-    if not stale:
-        yield from _missing_pins(lock, requirements, name, again)
-    for each in lock.pins:
-        if not each.hashed:
-            yield Problem(name, _line_of(text, each.name), each.name, f"has no hash; {again}")
-    for number, line in lock.strange:
-        what = f"{line.strip()!r} has no place in a lock: pinned packages with hashes alone do"
-        yield Problem(name, number, "", what)
-
-
-def _missing_pins(lock: Lock, requirements: Iterable[str], name: str, again: str) -> Iterator[Problem]:
-    pins = {each.name: each.version for each in lock.pins}
-    for requirement in map(pin, requirements):
-        package, version = requirement.split("==")
-        there = pins.get(package.split("[")[0])
-        if there is None or not same_version(there, version):
-            yield Problem(name, 1, package, f"{there or 'none'} in the lock, the manifest says {version}; {again}")
-
-
-def _line_of(text: str, package: str) -> int:
-    lines = text.splitlines()
-    return next((n for n, line in enumerate(lines, 1) if line.lower().replace("_", "-").startswith(f"{package}==")), 1)
+    else:
+        yield from problems(text, name, requirements, python, again)
 
 
 def _text(path: Path) -> str | None:

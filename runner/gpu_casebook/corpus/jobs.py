@@ -11,7 +11,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings
 from gpu_casebook.engines import registry
-from gpu_casebook.errors import CasebookError, EngineError
+from gpu_casebook.errors import CasebookError, EngineError, UnfitError
 from gpu_casebook.evidence import Evidence, Outcome, evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.manifest.case import find, known_images
@@ -38,6 +38,8 @@ def run_job(start: Start, settings: Settings, console: Console) -> Finished | No
         came = _patiently(start, settings, console)
         if came is None:
             return None
+    except UnfitError as error:
+        came = {"end": End.SKIPPED, "reason": str(error).removeprefix(f"{start.job.case}: ")}
     except CasebookError as error:
         full = isinstance(error.__cause__, OSError) and disk_is_full(error.__cause__)
         came = _broke(str(error), stops=full or isinstance(error, _EngineGoneError))

@@ -20,7 +20,7 @@ from gpu_casebook.files import sole
 from gpu_casebook.images import bases
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import Stage, plan
-from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, wheel_bytes
+from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installable, wheel_bytes
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe
@@ -109,6 +109,7 @@ def one_at_a_time(note: Note) -> Iterator[None]:
 
 
 def _construct(client: DockerClient, root: Path, recipe: Recipe, pin: BasePin, note: Note) -> ImageFacts:
+    installable(recipe.lock, recipe.python)
     base = bases.obtain(client, pin, note)
     stage = plan(root, recipe, base)
     _check_room(client, base, recipe, note)

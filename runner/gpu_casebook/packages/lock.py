@@ -4,15 +4,17 @@ import hashlib
 import io
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
+from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from gpu_casebook.errors import BuildError, Problem
 from gpu_casebook.manifest.model import pin
 
 _MACHINE, _GLIBC = "x86_64", 36
@@ -26,8 +28,11 @@ ROOM_PER_WHEEL_BYTE = 4
 """Disk that the build of an image takes, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of wheels and
 4.84 GB installed, twice: in the image, and in uv's cache, which stays on the engine for later builds."""
 
-_HASH = r"[ \t]*\\\n[ \t]+--hash=sha256:[0-9a-f]{64}"
-_ENTRY = re.compile(rf"(?m)^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?==([^\s;\\]+)((?:{_HASH})*)[ \t]*$")
+_HASH = r"(?:[ \t]+|[ \t]*\\\r?\n[ \t]+)--hash=sha256:[0-9a-f]{64}"
+_MARKER = r"[ \t]*;([^\n\\#-]+)"
+_ENTRY = re.compile(
+    rf"(?am)^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[\w.,-]*\])?==([\w.!+-]+)(?:{_MARKER})?((?:{_HASH})*)[ \t]*\r?$"
+)
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
@@ -38,6 +43,8 @@ class Pin(NamedTuple):
     name: str  # in canonical form
     version: str
     hashed: bool  # whether it has at least one hash
+    marker: str = ""  # under which condition it gets installed
+    line: int = 1
 
 
 class Lock(NamedTuple):
@@ -60,9 +67,12 @@ class ScriptHeader(NamedTuple):
 def read_lock(text: str) -> Lock:
     """Parse a lock. Never raises: what can't be parsed is in `strange`."""
     pins: list[Pin] = []
+    line, before = 1, 0
 
     def take(entry: re.Match[str]) -> str:
-        pins.append(Pin(canonicalize_name(entry[1]), entry[2], bool(entry[3])))
+        nonlocal line, before
+        line, before = line + text.count("\n", before, entry.start()), entry.start()
+        pins.append(Pin(canonicalize_name(entry[1]), entry[2], bool(entry[4]), (entry[3] or "").strip(), line))
         return "\n" * entry[0].count("\n")
 
     rest = enumerate(_ENTRY.sub(take, text).splitlines(), 1)
@@ -74,6 +84,64 @@ def _header(text: str) -> dict[str, str]:
     """Return the "# key: value" comments at the top of a lock."""
     comments = takewhile(lambda line: line.startswith("#"), io.StringIO(text))
     return {match[1]: match[2] for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n")))}
+
+
+def problems(text: str, name: str, requirements: Iterable[str], python: str, again: str) -> Iterator[Problem]:
+    """Yield why the lock in the file `name` is not the one of these requirements; `again` says how it is written."""
+    lock, wanted = read_lock(text), list(requirements)
+    stale = {key: right for key, right in basis(wanted, python).items() if lock.basis.get(key) != right}
+    if lock.basis.get("python", "").startswith(f"{python}."):
+        del stale["python"]  # to the patch
+    for key, right in stale.items():
+        was = lock.basis.get(key) or "nothing"
+        yield Problem(name, 1, key, f"was made for {was}, the manifest says {right or 'nothing'}; {again}")
+    there = {each.name: each.version for each in lock.pins}
+    for package, version in () if stale else pins(wanted).items():
+        if not same_version(there.get(package, ""), version):
+            found = there.get(package, "none")
+            yield Problem(name, 1, package, f"{found} in the lock, the manifest says {version}; {again}")
+    for line, where, what in _flaws(lock, python):
+        yield Problem(name, line, where, f"{what}; {again}" if where else what)
+
+
+def _flaws(lock: Lock, python: str) -> Iterator[tuple[int, str, str]]:
+    """Yield what makes it no lock at all, whatever it is for: line, package, what."""
+    seen: set[str] = set()
+    for each in lock.pins:
+        if not each.hashed:
+            yield each.line, each.name, "has no hash"
+        if each.name in seen:
+            yield each.line, each.name, "stands there twice"
+        seen.add(each.name)
+        if each.marker and not _holds(each.marker, python):
+            yield each.line, each.name, f"would not be installed: {each.marker} does not hold on {PLATFORM}"
+    for line, text in lock.strange:
+        yield line, "", f"{text.strip()!r} has no place in a lock: pinned packages with hashes alone do"
+
+
+def _holds(marker: str, python: str) -> bool:
+    """Return whether a marker holds with this Python where environments are."""
+    there = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    there |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": _MACHINE}
+    try:
+        return Marker(marker).evaluate(there)
+    except (InvalidMarker, UndefinedEnvironmentName):
+        return False
+
+
+def installable(text: str, python: str) -> str:
+    """Return the lock as the installer gets it: what was read, and nothing else. Raises BuildError.
+
+    A line of another kind (an index, an address, a file, a variable) would have the installer take packages from there.
+    """
+    for line, where, what in _flaws(read_lock(text), python):
+        raise BuildError(": ".join(filter(None, [f"line {line} of the lock", where, what])))
+    return "".join(f"{line}\n" for line in _lines(text))
+
+
+def _lines(text: str) -> list[str]:
+    """Return each requirement with its hashes on a line, sorted."""
+    return sorted(" ".join(match[0].replace("\\", " ").split()) for match in _ENTRY.finditer(text))
 
 
 def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
@@ -107,8 +175,7 @@ def content_key(lock_text: str, python: str, *more: str) -> str:
 
     `more` is whatever else the caller's environments differ by, such as an image's name.
     """
-    lines = sorted(" ".join(match[0].replace("\\", " ").split()) for match in _ENTRY.finditer(lock_text))
-    return hashlib.sha256("\0".join([python, *more, *lines]).encode()).hexdigest()
+    return hashlib.sha256("\0".join([python, *more, *_lines(lock_text)]).encode()).hexdigest()
 
 
 def script_header(text: str) -> ScriptHeader | None:

@@ -18,7 +18,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import _ENTRY, PLATFORM, basis, read_lock
-from gpu_casebook.packages.settings import for_uv
+from gpu_casebook.packages.settings import for_install
 from gpu_casebook.trial import Note
 
 # Settings of uv, without UV_: where files may come from, and which versions are chosen.
@@ -64,7 +64,7 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
     """
     environ = index_settings(os.environ)
     if anywhere:
-        settings = for_uv(os.environ)
+        settings = for_install(os.environ)
         environ |= {name: settings[name] for each in _ELSEWHERE if (name := f"UV_{each}") in settings}
         names = _local_packages(environ.get("UV_FIND_LINKS", ""))
         previous = _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], previous)
@@ -100,8 +100,19 @@ def _lock(directory: Path, requirements: Sequence[str], python: str, previous: s
 
 
 def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str]) -> None:
-    target = ["--python", sys.executable, "--python-version", python, "--python-platform", PLATFORM]
-    quiet = ["--no-header", "--no-progress", "--color=never"]
+    # Metadata is read out of wheels: that of a source distribution would be made by code of its own, on this machine.
+    target = [
+        "--only-binary",
+        ":all:",
+        "--python",
+        sys.executable,
+        "--python-version",
+        python,
+        "--python-platform",
+        PLATFORM,
+    ]
+    # Wheels say what they need; a source distribution's own code would have to be run for that, on this machine.
+    quiet = ["--only-binary", ":all:", "--no-header", "--no-progress", "--color=never"]
     command = [uv.program(), "pip", "compile", source.name, "--output-file", output.name, *target, *quiet, *options]
     ended = uv.captured(command, environ, source.parent)
     if ended.returncode:
@@ -118,7 +129,7 @@ def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
     PyTorch, say) would fit nowhere but here.
     """
     dropped = {f"UV_{name}" for name in (*_ELSEWHERE, *_OTHERWISE)}
-    return {name: value for name, value in for_uv(environ).items() if name not in dropped}
+    return {name: value for name, value in for_install(environ).items() if name not in dropped}
 
 
 def unreachable(words: str) -> bool:

@@ -15,12 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BuildSettings", "collect", "for_pip", "for_uv", "pip_options"]
+__all__ = ["BuildSettings", "collect", "for_install", "for_pip", "for_uv", "pip_options"]
 
 _CERTIFICATES_INSIDE = "/run/secrets/ca.pem"
 _REMOTE = re.compile(r"(?:[\w.-]+=)?(https?://.+)")
 _ANY_INDEX = ("UV_INDEX_STRATEGY", "unsafe-best-match")
 """Any index may serve a package, as with pip. The lock's hashes decide what is accepted."""
+_INSTALLS = re.compile(
+    r"PATH|HOME|USER|TMPDIR|LANG|LC_\w+|XDG_\w+|NETRC|NO_COLOR|SSL_CERT_(?:FILE|DIR)|(?i:(?:https?|ftp|all|no)_proxy)|"
+    r"UV_(?:(?:DEFAULT_)?INDEX(?:_\w+)?|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|OFFLINE|NO_CONFIG|CONFIG_FILE|INSECURE_HOST|"
+    r"HTTP_\w+|REQUEST_TIMEOUT|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|PYTHON\w*|CONCURRENT_\w+|NO_PROGRESS|TORCH_BACKEND|CACHE_DIR)"
+)
+"""What uv needs of the environment to reach an index and find a Python. The rest, tokens among it, is nothing to it."""
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
@@ -68,6 +74,11 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
     if "UV_INDEX" in result:
         result.setdefault(*_ANY_INDEX)
     return result | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+
+
+def for_install(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which uv installs or resolves: `for_uv` without whatever else the caller has set."""
+    return {name: value for name, value in for_uv(environ).items() if _INSTALLS.fullmatch(name)}
 
 
 def for_pip(environ: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from gpu_casebook.errors import BuildError, CasebookError, MachineError
-from gpu_casebook.packages.settings import for_uv
+from gpu_casebook.packages.settings import for_install
 from gpu_casebook.trial import Note
 
 _SHOWN = 700
@@ -59,24 +59,41 @@ def default_index(environ: Mapping[str, str] | None = None) -> str | None:
     return found[1] if found else None
 
 
-def build(directory: Path, *, python: str, lock: Path, log: Path, note: Note) -> None:
-    """Make the virtual environment `directory` and install `lock`, every file checked against its hash.
-
-    Raises BuildError with uv's error and the log's path, or MachineError if the disk is full.
-    """
+def make(directory: Path, *, python: str, store: Path, log: Path, note: Note) -> None:
+    """Make an empty virtual environment; begin the log. Raises as `install`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    interpreter = directory / "bin" / "python"
-    _uv(["venv", "--python", python, "--no-project", str(directory)], log, note)
-    install = ["pip", "install", "--python", str(interpreter), "--require-hashes", "--compile-bytecode", "--strict"]
-    _uv([*install, "--requirements", str(lock)], log, note)
+    _uv(["venv", "--python", python, "--no-project", str(directory)], store, log, note)
 
 
-def _uv(arguments: Sequence[str], log: Path, note: Note) -> None:
+def install(directory: Path, *, lock: Path, store: Path, log: Path, note: Note) -> None:
+    """Install `lock` into the virtual environment, every file checked against its hash: wheels only.
+
+    Its files are hard links to those in `store`, a uv cache on the same file system. Raises BuildError with uv's error
+    and the log's path, or MachineError if the disk is full.
+    """
+    command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes", "--strict"]
+    command += ["--only-binary", ":all:", "--link-mode", "hardlink", "--requirements", str(lock)]
+    _uv(command, store, log, note)
+    (directory / ".lock").unlink(missing_ok=True)  # uv's own
+
+
+def compile_bytecode(directory: Path) -> None:
+    """Compile all modules of an environment, without running a line of them: not a .pth file's either."""
+    command = [str(directory / "bin" / "python"), "-I", "-S", "-m", "compileall", "-q", "-j0", str(directory / "lib")]
+    captured(command, {})  # status 1 is a module for another Python
+
+
+def forget(packages: Sequence[str], store: Path) -> None:
+    """Remove these packages from the store: they will be fetched again."""
+    captured([program(), "cache", "clean", "--cache-dir", str(store), *packages], for_install(os.environ))
+
+
+def _uv(arguments: Sequence[str], store: Path, log: Path, note: Note) -> None:
     with log.open("ab") as file:
         process = subprocess.Popen(
-            [program(), *arguments],
-            env=for_uv(os.environ),
+            [program(), *arguments, "--cache-dir", str(store)],
+            env=for_install(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -78,6 +78,7 @@ class _Run:
             reason = plan.gpu_mismatch(places[Variant.REPRO].attestation)
             if reason:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
+            plan.refuse_unfit({variant: place.attestation for variant, place in places.items()})
             trials = self._trials(places, attesting.files)
             prepared_for = {variant: place.prepared for variant, place in places.items()}
             bench = Bench(plan, self.guard, self.console, prepared_for)

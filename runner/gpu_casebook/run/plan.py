@@ -4,13 +4,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from packaging.utils import canonicalize_name
+
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import MachineError, ManifestError, UsageError
+from gpu_casebook.errors import MachineError, ManifestError, UnfitError, UsageError
 from gpu_casebook.evidence import Attestation, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.packages.lock import pins, problems
 from gpu_casebook.run.options import Options
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
 
@@ -73,6 +76,23 @@ class Plan:
         """
         return hardware.meets(self.spec, found.gpus)
 
+    def refuse_unfit(self, found: Mapping[Variant, Attestation]) -> None:
+        """Raise UnfitError where an environment lacks what the manifest requires.
+
+        What its trials showed there would be the failure of an import. Another version is drift, and NVIDIA's images
+        call their builds pytorch-triton.
+        """
+        lacking = {
+            name: version
+            for variant, seen in found.items()
+            for name, version in pins(self.case.requirements(self.environment, variant)).items()
+            if not {name, f"pytorch-{name}"} & set(map(canonicalize_name, seen.packages))
+        }
+        if lacking:
+            where = f"the image {self.options.image}" if self.options.image else f"environment {self.environment}"
+            wanted = ", ".join(f"{name} (the manifest requires {version})" for name, version in lacking.items())
+            raise UnfitError(f"{self.case.id}: {where} is unfit for this case: it has no {wanted}; nothing was run")
+
     def command(self, engine: str) -> str:
         """Return the command that does the same again."""
         options = replace(self.options, environment=self.environment)
@@ -80,9 +100,13 @@ class Plan:
 
 
 def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:
-    """Return what a variant's environment is made from. Raises ManifestError if there is no lock."""
+    """Return what a variant's environment is made from. Raises ManifestError unless its lock is the manifest's."""
     spec = case.environment(environment)
     lock = case.lock(environment, variant)
+    name = f"cases/{case.id}/locks/{case.lock_path(environment, variant).name}"
+    again = f"write it: nox -s lock -- {case.id}"
+    if wrong := list(problems(lock, name, case.requirements(environment, variant), spec.python, again)):
+        raise ManifestError(wrong)
     return Recipe(image=spec.image, lock=lock, python=spec.python, use_image=use_image)
 
 

@@ -1,7 +1,5 @@
 """Trials in virtual environments on this machine, where there is no Docker engine. Weaker isolation, same answers."""
 
-import hashlib
-import json
 import re
 import shutil
 import sys
@@ -18,39 +16,48 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import scratch, watching
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared, path_list
-from gpu_casebook.engines.venv import forking, packing, supervised
+from gpu_casebook.engines.venv import forking, packing, seal, supervised
 from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
+from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
-from gpu_casebook.errors import EngineError, MachineError, UsageError
+from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import disk_is_full, sole
 from gpu_casebook.packages import uv
+from gpu_casebook.packages.lock import content_key, installable, read_lock
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
-_COMPLETE = "complete.json"
+_MOST_SHOWN = 3
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class VenvEngine(Engine):
-    """`cache` holds environments and logs, `place` the scratch directories."""
+    """`cache` holds environments and logs, `place` the scratch directories.
+
+    `store` has the packages of all environments, each once: they are linked from there. It must be on the cache's file
+    system. No other program's cache is used, because a trial that writes to a file writes to all links of it.
+    """
 
     name = "venv"
     isolation = (
         "weaker than a container: the host's files, its network and its other processes are within reach",
         "each trial in a session of its own, with a private copy of the case and private scratch space",
         "nothing of the host's environment variables",
+        "the files of its environment compared before and after; where one has changed, no trial counts",
         "limits on memory (with files in scratch space and shared memory), processes, time and output, watched from outside",
     )
     caveat = "with weaker isolation"
     uses_host_python = True
     can_fork = True
 
-    def __init__(self, cache: Path | None = None, place: Path | None = None) -> None:
+    def __init__(self, cache: Path | None = None, place: Path | None = None, store: Path | None = None) -> None:
         if sys.platform != "linux":
             raise EngineError("the venv engine needs Linux; use --engine docker")
         self._cache = (cache or user_cache_path("casebook")).resolve()
         self._place = (place or scratch.usual_place()).resolve()
+        self._store = store or self._cache / "store"
         self._nursery = Nursery()
+        self._made: dict[str, tuple[Recipe, Seal]] = {}  # by the path of the environment's Python
 
     @classmethod
     def connect(cls, root: Path) -> Self:  # noqa: ARG003 environments need nothing of the checkout
@@ -73,9 +80,10 @@ class VenvEngine(Engine):
         directory = self._directory(recipe)
         lock = directory.with_suffix(".lock")
         with _disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
-            if not _is_complete(directory):
-                self._build(directory, recipe, note)
-        return Prepared(key=_key(recipe), python=str(directory / "bin" / "python"))
+            sealed = _intact(directory, note) or self._build(directory, recipe, note)
+        python = str(directory / "bin" / "python")
+        self._made[python] = recipe, sealed
+        return Prepared(key=_key(recipe), python=python)
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
         return [recipe for recipe in recipes if not _is_complete(self._directory(recipe))]
@@ -85,11 +93,11 @@ class VenvEngine(Engine):
         return self._cache
 
     def forget(self, prepared: Prepared) -> None:
-        shutil.rmtree(Path(prepared.python).parents[1], ignore_errors=True)
+        _remove(Path(prepared.python).parents[1])
 
     @contextmanager
     def throwaway(self) -> Iterator["VenvEngine"]:
-        with scratch.scratch(self._passing) as cache, VenvEngine(cache, self._place) as engine:
+        with scratch.scratch(self._passing) as cache, VenvEngine(cache, self._place, self._store) as engine:
             yield engine
 
     @property
@@ -107,20 +115,48 @@ class VenvEngine(Engine):
     def _directory(self, recipe: Recipe) -> Path:
         return self._cache / "envs" / _key(recipe)[:16]
 
-    def _build(self, directory: Path, recipe: Recipe, note: Note) -> None:
-        shutil.rmtree(directory, ignore_errors=True)
+    def _build(self, directory: Path, recipe: Recipe, note: Note) -> Seal:
+        _remove(directory)
         lock, log = directory.with_suffix(".txt"), self._cache / "logs" / f"{directory.name}.log"
-        lock.write_text(recipe.lock, encoding="utf-8")
+        lock.write_text(installable(recipe.lock, recipe.python), encoding="utf-8")
         try:
-            uv.build(directory, python=recipe.python, lock=lock, log=log, note=note)
-            (directory / _COMPLETE).write_text(json.dumps({"python": recipe.python}), encoding="utf-8")
+            installed = self._installed(directory, recipe.python, lock, log, note)
+            uv.compile_bytecode(directory)
+            return Seal.of(directory, installed).write()
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            _remove(directory)
             raise
         finally:
             lock.unlink(missing_ok=True)
 
+    def _installed(self, directory: Path, python: str, lock: Path, log: Path, note: Note) -> Seal:
+        """Install the lock; where the store does not have what the wheels' RECORDs say, it is filled anew."""
+        wrong: Sequence[str] = ()
+        for _ in range(2):
+            shutil.rmtree(directory, ignore_errors=True)
+            uv.make(directory, python=python, store=self._store, log=log, note=note)
+            bare = Seal.of(directory)
+            uv.install(directory, lock=lock, store=self._store, log=log, note=note)
+            installed = Seal.of(directory, bare)
+            wrong = installed.unrecorded(bare)
+            if not wrong:
+                return installed
+            note(f"{_shown(wrong)} in the store of packages changed: they are fetched again")
+            uv.forget([pin.name for pin in read_lock(lock.read_text(encoding="utf-8")).pins], self._store)
+        raise BuildError(f"the environment could not be built: {_shown(wrong)}: not what the wheel's RECORD says")
+
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        result = self._tried(prepared, request)
+        recipe, sealed = self._made.get(prepared.python, (None, None))
+        if recipe is None or sealed is None or not (changed := sealed.changed()):
+            return result
+        why = f"its environment was changed while it ran ({_shown(changed)}), and both are thrown away"
+        self._nursery.close()
+        with suppress(CasebookError):  # the next trial says what is missing
+            self.prepare(recipe, lambda _: None)
+        return replace(result, exit_status=None, signal=None, infra=why)
+
+    def _tried(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         if not request.zygote:
             return self._run(prepared, request)
         try:
@@ -197,12 +233,31 @@ def _disk(place: Path) -> Iterator[None]:
 
 
 def _key(recipe: Recipe) -> str:
-    return hashlib.sha256(f"venv 1\0{recipe.python}\0{recipe.lock}".encode()).hexdigest()
+    return content_key(recipe.lock, recipe.python, "venv 2")
 
 
 def _is_complete(directory: Path) -> bool:
     # The interpreter that it was made from may have been removed since.
-    return (directory / _COMPLETE).is_file() and (directory / "bin" / "python").exists()
+    return directory.with_suffix(".json").is_file() and (directory / "bin" / "python").exists()
+
+
+def _intact(directory: Path, note: Note) -> Seal | None:
+    """Return the seal of an environment that is as it was made."""
+    sealed = Seal.read(directory) if _is_complete(directory) else None
+    if sealed and (changed := sealed.changed()):
+        note(f"{_shown(changed)} changed since the environment was made: it is made anew")
+        return None
+    return sealed
+
+
+def _remove(directory: Path) -> None:
+    seal.forget(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _shown(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""
+    return ", ".join(paths[:_MOST_SHOWN]) + more
 
 
 def _lay_out(directory: Path, files: Mapping[str, bytes]) -> None:
