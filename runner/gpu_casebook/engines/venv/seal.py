@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -51,13 +52,16 @@ class Seal:
 
     def changed(self) -> list[str]:
         """Return the paths of what is another, new or gone."""
-        now = _sealed(self.directory, self.files)
-        contents = [{name: digest for name, (_, digest) in files.items()} for files in (self.files, now)]
-        different = sorted(name for name, _ in contents[0].items() ^ contents[1].items())
-        if not different and now != self.files:
-            self.files = now
-            self.write()  # so that nobody has to read them again
-        return list(dict.fromkeys(different))
+        now = _stamps(self.directory)
+        if all(known[0] == now.get(name) for name, known in self.files.items()) and len(now) == len(self.files):
+            return []
+        files = _sealed(self.directory, self.files)
+        contents = [{name: digest for name, (_, digest) in each.items()} for each in (self.files, files)]
+        if different := {name for name, _ in contents[0].items() ^ contents[1].items()}:
+            return sorted(different)
+        self.files = files
+        self.write()  # so that nobody has to read them again
+        return []
 
     def unrecorded(self, bare: "Seal") -> list[str]:
         """Return the paths of what is not as a RECORD says, or in none; `bare` is what was there before."""
@@ -79,7 +83,7 @@ def _place(directory: Path) -> Path:
 
 
 def _sealed(directory: Path, known: dict[str, tuple[Stamp, str]]) -> dict[str, tuple[Stamp, str]]:
-    stamps = dict(_stamps(str(directory), len(str(directory)) + 1))
+    stamps = _stamps(directory)
     sealed = {name: known[name] for name, stamp in stamps.items() if name in known and known[name][0] == stamp}
     to_read = [name for name in stamps if name not in sealed]
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
@@ -87,18 +91,20 @@ def _sealed(directory: Path, known: dict[str, tuple[Stamp, str]]) -> dict[str, t
         return sealed | {name: (stamps[name], digest) for name, digest in zip(to_read, digests, strict=True)}
 
 
-def _stamps(directory: str, cut: int) -> Iterator[tuple[str, Stamp]]:
-    try:
-        with os.scandir(directory) as entries:
+def _stamps(directory: Path) -> dict[str, Stamp]:
+    found: dict[str, Stamp] = {}
+    places = [""]
+    for place in places:  # grows on the way
+        with suppress(FileNotFoundError), os.scandir(f"{directory}/{place}") as entries:  # it may be thrown away meanwhile
             for entry in entries:
+                name = f"{place}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
-                    yield entry.path[cut:], []
-                    yield from _stamps(entry.path, cut)
+                    found[name] = []
+                    places.append(f"{name}/")
                 else:
                     seen = entry.stat(follow_symlinks=False)
-                    yield entry.path[cut:], [seen.st_size, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns]
-    except FileNotFoundError:  # somebody is throwing it away
-        return
+                    found[name] = [seen.st_size, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns]
+    return found
 
 
 def _digest(path: Path) -> str:
