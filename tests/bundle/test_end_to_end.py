@@ -76,7 +76,7 @@ def test_a_case_goes_there_and_its_evidence_comes_back(here: Path, tmp_path: Pat
 
     starter = there / "x.casebook.tar.run.py"
     python = getattr(sys, "_base_executable", sys.executable)
-    status, said = run(python, starter, "--trials", "2", cwd=there, cut_off=cut_off, variables={"HOME": str(home)})
+    status, said = run(python, starter, "--trials", "3", cwd=there, cut_off=cut_off, variables={"HOME": str(home)})
     assert status == 0, said
     assert "confirmed: tiny, environment interpreter on CPU" in said
 

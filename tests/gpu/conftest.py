@@ -42,12 +42,12 @@ def engine() -> Iterator[DockerEngine]:
 
 @pytest.fixture
 def go(engine: DockerEngine) -> Go:
-    """Run a case in the image as it stands, one trial of each variant, probes and all."""
+    """Run a case in the image as it stands, probes and all."""
 
     def run(case: Case) -> Evidence:
         said = io.StringIO()
         environment = next(name for name, spec in case.manifest.environments.items() if spec.gpus)
-        options = Options(environment=environment, image=IMAGE, trials=1)
+        options = Options(environment=environment, image=IMAGE)
         result = run_case(case, options, engine, Console(said))
         assert isinstance(result, Evidence), result
         print(said.getvalue(), *result.reasons, sep="\n")

@@ -44,7 +44,6 @@ repro:
   expect: {{exception: ValueError, message: it failed}}
 fixed:
   expect: {{message: all good}}
-trials: 1
 """
 REPRO = "raise ValueError('it failed')\n"
 FIXED = "print('all good')\n"
