@@ -8,7 +8,7 @@ from gpu_casebook.document import Document
 
 
 class ProcessStack(Document):
-    """Where the threads of one process of a trial stood, told by one source; one process may have several of these.
+    """Where the threads of one process of a trial stood, from one source; a process may have several of these.
 
     `number` counts the trial's processes from 1, its first one; `parent` is such a number too. `rank` is what the
     process's variable RANK says. "kernel" is no stack, but the kernel's word for what the process waits in.
