@@ -79,7 +79,7 @@ class Driver:
         self._waiting = [job for job in self._waiting if job.name not in self._running]
 
     def _without_hope(self) -> bool:
-        """Give up jobs that no machine can run any more, as after a GPU was set aside; return whether there were any."""
+        """Give up jobs that no machine can run any more, as if a GPU was set aside; return whether there were any."""
         machines = self.workers.machines
         if not machines:
             raise MachineError("no machine is left to run the rest on")
