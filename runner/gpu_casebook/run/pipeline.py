@@ -15,11 +15,11 @@ from gpu_casebook.guest import attest
 from gpu_casebook.judging.decision import Tally
 from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.run.bench import Bench, judged, run_guest, sanitized_trials, summary_of
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
-from gpu_casebook.run.probes import run_probes
+from gpu_casebook.run.probes import Bench, run_guest, run_probes
 from gpu_casebook.run.record import AttestedEnvironment, attestation, drift, evidence
+from gpu_casebook.run.sanitized import judged, sanitized_trials, summary_of
 from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
 
 
