@@ -257,7 +257,8 @@ def _run(request: Request, record: Journal, crew: Crew, out: TextIO) -> int:
     except (KeyboardInterrupt, CasebookError, OSError) as error:
         if crew.engine:
             _sweep(run.settings)
-        raise _stopped(error, record.run) from error
+        # what is on disk counts: an interrupt may have come between the disk and the record in memory
+        raise _stopped(error, journal.read(record.directory)) from error
     return _close(record, partial(print, file=out, flush=True))
 
 
