@@ -78,7 +78,10 @@ class Watch:
 
     @classmethod
     def from_second(cls, after_s: float, *, gpus: bool) -> Self:
-        """Watch from this second on. With GPUs, CPU time says nothing: nothing may move for `after_s` / 2, or 10 s."""
+        """Watch from this second on.
+
+        CPU time says nothing with GPUs: there, nothing may move for the longer of `after_s` / 2 and 10 s.
+        """
         return cls(after_s=after_s, still_s=max(10.0, after_s / 2), spins=True) if gpus else cls(after_s=after_s)
 
     @property

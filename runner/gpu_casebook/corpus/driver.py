@@ -45,7 +45,8 @@ class Driver:
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
         self._built_s: dict[str, float] = defaultdict(float)
-        self._ended: list[Finished] = []
+        self._ended: list[Finished] = []  # all of this drive; the record has the first of them
+        self._before = len(self.journal.run.finished)
         self._failed = False
 
     def drive(self) -> None:
@@ -79,7 +80,7 @@ class Driver:
         self._waiting = [job for job in self._waiting if job.name not in self._running]
 
     def _without_hope(self) -> bool:
-        """Give up jobs that no machine can run any more, as if a GPU was set aside; return whether there were any."""
+        """Give up jobs that no machine can run any more, such as for want of a GPU; return whether there were any."""
         machines = self.workers.machines
         if not machines:
             raise MachineError("no machine is left to run the rest on")
@@ -138,8 +139,11 @@ class Driver:
         self._ended.append(whole)
 
     def _record(self) -> None:
-        """Write down what has ended. The next jobs were started before, so that no worker waits for the disk."""
-        new, self._ended = self._ended, []
+        """Write down what has ended. The next jobs were started before, so that no worker waits for the disk.
+
+        What the record has is the record's to say: an interrupt may have come in the middle of the last call.
+        """
+        new = self._ended[len(self.journal.run.finished) - self._before :]
         if new:
             self.journal.append(new)
         for each in new:

@@ -223,7 +223,7 @@ class Fleet:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Raises EngineError where the cluster itself went away, which no other machine can make good."""
+        """Turn the loss of the cluster itself, which no other machine can make good, into EngineError."""
         try:
             yield
         except (self._ray.exceptions.RayError, ConnectionError) as error:
@@ -348,7 +348,7 @@ def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
 
 @contextmanager
 def _own_cluster(cores: int) -> Iterator[dict[str, Any]]:
-    """Return the arguments to start a cluster on this machine that leaves nothing behind."""
+    """Yield the arguments that start a cluster on this machine; remove what it leaves."""
     usual = tempfile.gettempdir()
     where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 the directory in it is private
     with tempfile.TemporaryDirectory(prefix="casebook-ray-", dir=where, ignore_cleanup_errors=True) as place:

@@ -50,7 +50,7 @@ def read(directory: Path) -> Run:
 
 
 def _read_journal(path: Path, run: Run) -> Iterator[Finished]:
-    """Return each job's first end; lines that are torn or about no job of the run are skipped."""
+    """Yield each job's first end; lines that are torn or about no job of the run are skipped."""
     left = {job.name for job in run.jobs}
     with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:

@@ -213,7 +213,7 @@ def durations(reports: Path) -> dict[str, float]:
 
 
 def _image_of(settings: Settings, engine: Engine | None) -> Callable[[Recipe, str], str | None]:
-    """Return the image that the engine would run a recipe in now, by name or id; None for an engine without images."""
+    """Return a function from a recipe and its base to the image it would run in now, by name or id, or None."""
     from gpu_casebook.images.build import reference  # noqa: PLC0415 the SDK takes a while to import
 
     if settings.options.image is None:
@@ -257,8 +257,7 @@ def _run(request: Request, record: Journal, crew: Crew, out: TextIO) -> int:
     except (KeyboardInterrupt, CasebookError, OSError) as error:
         if crew.engine:
             _sweep(run.settings)
-        # what is on disk counts: an interrupt may have come between the disk and the record in memory
-        raise _stopped(error, journal.read(record.directory)) from error
+        raise _stopped(error, record.run) from error
     return _close(record, partial(print, file=out, flush=True))
 
 
