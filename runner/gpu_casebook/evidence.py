@@ -70,7 +70,7 @@ class Observation(Document):
 
     @property
     def failed(self) -> bool:
-        """Whether the process ended in any other way than exit status 0, or not by itself."""
+        """Return whether the process ended in any other way than exit status 0, or not by itself."""
         return self.hung or self.timed_out or self.out_of_memory or self.exit_status != 0
 
 
@@ -145,7 +145,7 @@ class Trial(Document):
     sanitizer: SanitizerReport | None = None
     """Only of a trial under compute-sanitizer, which is judged by what the tool found."""
     zygote: str | None = None
-    """How the process came to be, where --zygote asked for a forked one; otherwise it was a fresh one."""
+    """How the process was started, if --zygote asked for a forked one; otherwise it was a fresh one."""
     xids: list[Xid] = Field(default_factory=list)
     """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
 
@@ -215,7 +215,7 @@ class Attestation(Document):
     platform: str
     glibc: str | None = None
     os: str | None = None
-    """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"; not told by evidence from before it was asked for."""
+    """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"; None in evidence from before it was recorded."""
     packages: dict[str, str] = Field(default_factory=dict)
     strange: list[Strange] = Field(default_factory=list)
     """On the path, among the variables, in the trial's directory."""
@@ -360,9 +360,9 @@ class Evidence(Document):
 
     @property
     def zygotes(self) -> dict[str, list[str]]:
-        """How trials came to be where --zygote asked for forked ones, and of which variants."""
-        told = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
-        return {story: [variant for said, variant in told if said == story] for story, _ in told}
+        """How trials were started when --zygote asked for forked ones, and of which variants."""
+        forked = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
+        return {how: [variant for other, variant in forked if other == how] for how, _ in forked}
 
     def trials_of(self, variant: Variant) -> Sequence[Trial]:
         return [trial for trial in self.trials if trial.variant is variant]

@@ -93,7 +93,7 @@ def _to_disk(path: Path) -> None:
 
 @contextmanager
 def sole(path: Path, note: Callable[[str], None], why: str) -> Iterator[None]:
-    """Hold the lock at `path`; where another process has it, `note` is told `why` we wait."""
+    """Hold the lock at `path`; if another process has it, `note` gets `why` we wait."""
     from filelock import FileLock, Timeout  # noqa: PLC0415 it imports asyncio; most commands lock nothing
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from gpu_casebook.document import Document
 
 
 class ProcessStack(Document):
-    """Where the threads of one process of a trial stood, told by one source; one process may have several of these.
+    """Where the threads of one process of a trial stood, from one source; a process may have several of these.
 
     `number` counts the trial's processes from 1, its first one; `parent` is such a number too. `rank` is what the
     process's variable RANK says. "kernel" is no stack, but the kernel's word for what the process waits in.
@@ -78,7 +78,10 @@ class Watch:
 
     @classmethod
     def from_second(cls, after_s: float, *, gpus: bool) -> Self:
-        """Watch from this second on. With GPUs, CPU time says nothing: nothing may move for `after_s` / 2, or 10 s."""
+        """Watch from this second on.
+
+        CPU time says nothing with GPUs: there, nothing may move for the longer of `after_s` / 2 and 10 s.
+        """
         return cls(after_s=after_s, still_s=max(10.0, after_s / 2), spins=True) if gpus else cls(after_s=after_s)
 
     @property

@@ -347,6 +347,25 @@ def test_ctrl_c_leaves_what_was_finished(make: Callable[..., Bench]) -> None:
     assert bench.ends == {"case-0/e": End.RAN}
 
 
+def test_ctrl_c_in_the_middle_of_recording_leaves_what_was_finished_once(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(*jobs(3))
+    write, interrupts = bench.journal._write, [KeyboardInterrupt()]
+
+    def written(text: bytes) -> None:
+        write(text)
+        if interrupts:
+            raise interrupts.pop()  # the line is on disk, and not counted yet
+
+    monkeypatch.setattr(bench.journal, "_write", written)
+    with pytest.raises(KeyboardInterrupt):
+        bench.drive(FakeWorkers())
+    assert len(bench.journal.run.finished) == 1
+    assert bench.on_disk() == bench.journal.run.finished
+    assert (bench.journal.directory / "journal.jsonl").read_text().count("\n") == 1
+
+
 def test_a_full_disk_leaves_what_was_finished(make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     bench = make(*jobs(4))
 

@@ -24,11 +24,10 @@ from gpu_casebook.kinds import Failure
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.case_page import case_page
-from gpu_casebook.run.bench import Bench
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.probes import Probe, Words
+from gpu_casebook.run.probes import Bench, Probe, Words
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import GpuAccess, Limits, Note, Recipe, TrialRequest, TrialResult

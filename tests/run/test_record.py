@@ -31,7 +31,7 @@ class TestAttestation:
 
     @pytest.mark.parametrize(
         ("stdout", "expected"),
-        [("", "it told nothing of itself"), ("hello\n", "told nothing"), ('{"python": 3}\n', "is broken: ")],
+        [("", "it printed no attestation"), ("hello\n", "no attestation"), ('{"python": 3}\n', "is broken: ")],
     )
     def test_broken(self, stdout: str, expected: str) -> None:
         with pytest.raises(EngineError, match=expected):

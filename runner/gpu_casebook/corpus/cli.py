@@ -132,7 +132,7 @@ def run_many(
 
 
 def _run_id(context: typer.Context, named: Sequence[str] | None) -> str | None:
-    """The run to go on with, which the record tells all about. Raises UsageError for options that say otherwise."""
+    """Return the run to resume. Raises UsageError for options that contradict its record."""
     for name in context.params:
         source = context.get_parameter_source(name)
         if source and source.name == "COMMANDLINE" and name not in _WITH_RESUME:
@@ -143,7 +143,7 @@ def _run_id(context: typer.Context, named: Sequence[str] | None) -> str | None:
 
 
 def age(text: str) -> float:
-    """Seconds of "12h", "7d", "1d12h" or 0. Raises UsageError."""
+    """Return the seconds of "12h", "7d", "1d12h" or 0. Raises UsageError."""
     try:
         return 0.0 if text == "0" else duration(text)
     except ValueError:

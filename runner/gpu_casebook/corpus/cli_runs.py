@@ -1,4 +1,4 @@
-"""Runs of the corpus, seen from outside: what became of them (run-report), and what CI is to run (matrix)."""
+"""Verbs around runs of the corpus: reports of a run (run-report, run-merge), and the jobs of a CI matrix (matrix)."""
 
 import sys
 from enum import StrEnum
@@ -90,7 +90,7 @@ def run_merge(
         Path | None, typer.Option(help="Where the one run goes. Without it: reports/ in the checkout.")
     ] = None,
 ) -> None:
-    """Make one run of those that several machines made, each of a part, and write its page."""
+    """Merge runs that several machines made, each of a part of the corpus, into one, and write its page."""
     from gpu_casebook.corpus import report
     from gpu_casebook.corpus.merge import gather
     from gpu_casebook.report.rebuild import render_all

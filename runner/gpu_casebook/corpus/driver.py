@@ -26,7 +26,7 @@ MACHINE_STOPS = 2
 
 @dataclass(kw_only=True)
 class Driver:
-    """One run from here to its end."""
+    """Drives one run to its end."""
 
     journal: Journal
     workers: Workers
@@ -45,11 +45,12 @@ class Driver:
         self._lost: dict[str, list[Lost]] = defaultdict(list)
         self._stopped: dict[str, int] = defaultdict(int)
         self._built_s: dict[str, float] = defaultdict(float)
-        self._ended: list[Finished] = []
+        self._ended: list[Finished] = []  # all of this drive; the record has the first of them
+        self._before = len(self.journal.run.finished)
         self._failed = False
 
     def drive(self) -> None:
-        """Run all that is left. The workers have been entered, and are left by the caller.
+        """Run all jobs that are left. The caller enters and leaves the workers.
 
         Raises MachineError where the machine can't go on, OSError where the record can't be written, KeyboardInterrupt.
         """
@@ -79,7 +80,7 @@ class Driver:
         self._waiting = [job for job in self._waiting if job.name not in self._running]
 
     def _without_hope(self) -> bool:
-        """Give up jobs that no machine can run any more, such as those whose GPU was set aside; whether any was."""
+        """Give up jobs that no machine can run any more, such as for want of a GPU; return whether there were any."""
         machines = self.workers.machines
         if not machines:
             raise MachineError("no machine is left to run the rest on")
@@ -111,7 +112,7 @@ class Driver:
             self._end(finished.model_copy(update={"job": job, "worker": event.worker}))
 
     def _stops(self, job: Job, lost: Lost) -> None:
-        """Its machine can't go on: somebody else may, or it may itself in a moment, when another job's trial ended."""
+        """Put a job back whose machine can't go on: another may, or the same one once another job's trial has ended."""
         self._stopped[job.name] += 1
         if self._stopped[job.name] >= MACHINE_STOPS and len(self.workers.machines) == 1:
             raise MachineError(lost.reason)
@@ -138,8 +139,11 @@ class Driver:
         self._ended.append(whole)
 
     def _record(self) -> None:
-        """What ended since the last time. The next jobs have been started: no worker waits for the disk."""
-        new, self._ended = self._ended, []
+        """Write down what has ended. The next jobs were started before, so that no worker waits for the disk.
+
+        What the record has is the record's to say: an interrupt may have come in the middle of the last call.
+        """
+        new = self._ended[len(self.journal.run.finished) - self._before :]
         if new:
             self.journal.append(new)
         for each in new:

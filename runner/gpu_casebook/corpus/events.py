@@ -14,7 +14,7 @@ from gpu_casebook.document import Document
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What jobs share: they are started as long as `cores` and `gpus` last."""
+    """What jobs on one machine share: jobs are started as long as `cores` and `gpus` last."""
 
     name: str
     cores: int
@@ -23,7 +23,7 @@ class Machine:
 
 
 class Start(Document):
-    """A job that a worker is to run, or has."""
+    """An order to a worker to run a job."""
 
     job: Job
     gpus: Sequence[int] = ()
@@ -54,16 +54,16 @@ class Workers(Protocol):
 
     @property
     def machines(self) -> Sequence[Machine]:
-        """What there is now: a machine of a fleet may go, and a GPU may be set aside, while the run goes on."""
+        """Return the machines there are now: one may leave a fleet, and a GPU may be set aside, during a run."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
     def start(self, start: Start) -> str:
-        """Have a job run; return the name of the worker that does it.
+        """Start a job; return the name of the worker that runs it.
 
-        It never waits for a free worker, and raises nothing about the job: its events say how that went.
+        Never waits for a free worker, and raises nothing about the job: its events say how it went.
         """
 
     def events(self, within_s: float) -> Sequence[Event]:

@@ -130,7 +130,7 @@ class Fleet:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Every job is gone within `STOP_S` and what Ray needs to end its own processes."""
+        """End every job within `STOP_S` and the time Ray needs to end its own processes."""
         with self._open, suppress(self._ray.exceptions.RayError, ConnectionError):
             for task in self._tasks:
                 self._ray.cancel(task)
@@ -159,7 +159,7 @@ class Fleet:
         return list(self._nodes.values())
 
     def _look(self) -> None:
-        """Learn which nodes came and went, and ask the new ones what they are."""
+        """Note which nodes joined or left, and ask the new ones what they are."""
         alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"] and _cores(node)}
         self._nodes = {id_: machine for id_, machine in self._nodes.items() if id_ in alive}
         new = [id_ for id_ in alive if id_ not in self._nodes and id_ not in self._refused]
@@ -222,7 +222,7 @@ class Fleet:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Raises EngineError where the cluster itself went away, which no other machine can make good."""
+        """Turn the loss of the cluster itself, which no other machine can make good, into EngineError."""
         try:
             yield
         except (self._ray.exceptions.RayError, ConnectionError) as error:
@@ -241,7 +241,7 @@ class Fleet:
             return task.broke(f"what came back can't be read: {error.errors()[0]['msg']}")
 
     def _kept(self, task: _Task, came: Came) -> Event:
-        """Put its evidence on this machine's disk. Raises ValidationError."""
+        """Write a job's evidence to this machine's disk. Raises ValidationError."""
         if machine := self._nodes.get(came.node):
             task.machine = machine.name
         evidence = None
@@ -333,7 +333,7 @@ def connected(address: str, cores: int) -> Iterator[Any]:
 
 
 def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
-    """The server that a cluster starts for a client may not be up when Ray's patience ends; the next one mostly is."""
+    """Connect, with retries: the server that a cluster starts for a client may not be up when Ray's time limit ends."""
     for tries_left in reversed(range(_TRIES)):
         try:
             ray.init(address, logging_level=logging.CRITICAL, log_to_driver=False, **options)
@@ -347,7 +347,7 @@ def _join(ray: Any, address: str, options: dict[str, Any]) -> None:
 
 @contextmanager
 def _own_cluster(cores: int) -> Iterator[dict[str, Any]]:
-    """How to start a cluster here that leaves nothing."""
+    """Yield the arguments that start a cluster on this machine; remove what it leaves."""
     usual = tempfile.gettempdir()
     where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 the directory in it is private
     with tempfile.TemporaryDirectory(prefix="casebook-ray-", dir=where, ignore_cleanup_errors=True) as place:
@@ -360,7 +360,7 @@ def _own_cluster(cores: int) -> Iterator[dict[str, Any]]:
 
 
 def _reach(address: str) -> None:
-    """Ray itself waits a minute for a host that is not there. Raises EngineError."""
+    """Check that the host answers, as Ray waits a minute for one that does not. Raises EngineError."""
     match = _ADDRESS.fullmatch(address)
     if not match:
         return

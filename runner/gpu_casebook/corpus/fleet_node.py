@@ -43,7 +43,7 @@ class Attested(Document):
 
 
 class Came(Document):
-    """What came of a task: the last event of its job, with the evidence."""
+    """The result of a task: the last event of its job, with the evidence."""
 
     node: str
     """The id that Ray has for it."""
@@ -52,7 +52,7 @@ class Came(Document):
 
 
 def _place() -> Path:
-    """Where cases that came along lie while they run. Raises MachineError."""
+    """Return the directory for cases that were sent along. Raises MachineError."""
     return usual_place() / "fleet"
 
 

@@ -1,4 +1,4 @@
-"""One job in this process: case -> evidence on disk, and what came of it in a few words."""
+"""One job in this process: case -> evidence on disk and how the job ended."""
 
 import time
 import traceback
@@ -51,11 +51,11 @@ def run_job(start: Start, settings: Settings, console: Console) -> Finished | No
 
 
 class _EngineGoneError(EngineError):
-    """It does not answer any more, and did not come back."""
+    """The engine does not answer any more, and did not come back."""
 
 
 def _patiently(start: Start, settings: Settings, console: Console) -> _Came:
-    """Try it, and once more where the engine went away meanwhile and came back."""
+    """Call it, and once more if the engine went away meanwhile and came back."""
     try:
         return _try(start, settings, console)
     except EngineError as error:
@@ -93,7 +93,7 @@ def _try(start: Start, settings: Settings, console: Console) -> _Came:
 
 
 def facts(evidence: Evidence) -> dict[str, Any]:
-    """What `Finished` takes from evidence."""
+    """Return what `Finished` takes from evidence."""
     return {
         "verdict": evidence.verdict,
         "reason": next(iter(evidence.reasons), ""),

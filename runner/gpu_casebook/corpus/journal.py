@@ -29,12 +29,12 @@ def runs_directory(reports: Path) -> Path:
 
 
 def ids(reports: Path) -> list[str]:
-    """Runs that have a record, oldest first: an id sorts by time."""
+    """Return the ids of runs that have a record, oldest first: an id sorts by time."""
     return sorted(path.parent.name for path in runs_directory(reports).glob(f"*/{RUN}"))
 
 
 def new_id(reports: Path, now: datetime) -> str:
-    """An id that no other run has, and its directory. Two runs that start in the same microsecond differ too."""
+    """Return an id that no other run has, even one of the same microsecond, and its directory."""
     stem = now.astimezone(UTC).strftime(_ID)
     for number in range(1000):
         id_ = f"{stem}-{number}" if number else stem
@@ -45,13 +45,13 @@ def new_id(reports: Path, now: datetime) -> str:
 
 
 def read(directory: Path) -> Run:
-    """The run whole or so far. Raises CasebookError for a record that can't be read."""
+    """Return the run, finished or so far. Raises CasebookError for a record that can't be read."""
     run = Run.read(directory / RUN)
     return run.model_copy(update={"finished": list(_read_journal(directory / JOURNAL, run))})
 
 
 def _read_journal(path: Path, run: Run) -> Iterator[Finished]:
-    """Each job's first end; lines that are torn or about no job of the run are passed over."""
+    """Yield each job's first end; lines that are torn or about no job of the run are skipped."""
     left = {job.name for job in run.jobs}
     try:
         lines = read_bytes(path, MAX_BYTES).splitlines(keepends=True)
@@ -89,12 +89,12 @@ class Journal:
 
     @classmethod
     def create(cls, reports: Path, run: Run) -> Self:
-        """Begin the record of a run. `run.id` is one that `new_id` gave. Raises OSError."""
+        """Create the record of a run. `run.id` comes from `new_id`. Raises OSError."""
         return cls(runs_directory(reports) / run.id, run)
 
     @classmethod
     def resume(cls, reports: Path, id_: str | None) -> Self:
-        """Take up a run again: the one that is named, or the newest.
+        """Open the record of a run to go on with: the one that is named, or the newest.
 
         Raises UsageError where there is no such run, or where a living process has it.
         """
@@ -107,7 +107,7 @@ class Journal:
         self.close()
 
     def append(self, finished: Iterable[Finished]) -> None:
-        """Have these on disk when this returns. Raises OSError; then none of them is."""
+        """Write these to disk before returning. Raises OSError; then none of them is written."""
         new = list(finished)
         text = "".join(each.model_dump_json(exclude_defaults=True) + "\n" for each in new).encode()
         try:
@@ -138,7 +138,7 @@ class Journal:
 
 
 def find(reports: Path, id_: str | None) -> Path:
-    """A run's directory: of the one that is named, or of the newest. Raises UsageError."""
+    """Return a run's directory: of the one that is named, or of the newest. Raises UsageError."""
     there = ids(reports)
     if id_ is None and not there:
         raise UsageError(f"no run to go on with: there is none in {runs_directory(reports)}")
@@ -149,7 +149,7 @@ def find(reports: Path, id_: str | None) -> Path:
 
 
 def _held(directory: Path) -> FileLock:
-    """Against every other process of this host. The kernel lets go of it when its holder is gone, however it went."""
+    """Lock the record against every other process of this host. The kernel frees the lock when its holder is gone."""
     lock = FileLock(directory / LOCK)
     try:
         lock.acquire(timeout=0)

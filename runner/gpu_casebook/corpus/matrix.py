@@ -37,7 +37,7 @@ class Per(StrEnum):
 
 
 def matrix(jobs: "Iterable[Job]", on: On = On.ALL, per: Per = Per.CASE, most: int = MOST) -> str:
-    """JSON on one line, such as {"include": [...]}; its list is empty where there is nothing to do.
+    """Return JSON on one line, such as {"include": [...]}; its list is empty where there is nothing to do.
 
     Where there would be more than `most` entries, one has several cases. Raises UsageError where that does not do.
     """
@@ -71,7 +71,7 @@ def _entry(gpus: int, environment: str, cases: Sequence[str]) -> Entry:
 
 
 def _size(counts: Sequence[int], most: int) -> int:
-    """The least number of cases for one entry that makes no more than `most` of them."""
+    """Return the least number of cases for one entry that makes no more than `most` entries."""
     size = 1
     while sum(-(-count // size) for count in counts) > most:
         size += 1

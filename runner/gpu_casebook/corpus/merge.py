@@ -16,7 +16,7 @@ from gpu_casebook.words import utc
 
 
 def merged(runs: Sequence[Run], id_: str, selection: str) -> Run:
-    """One run with all their jobs. Of a job that several had, the end that says most, then the latest, counts.
+    """Return one run with all their jobs. Of a job that several had, the end that says most, then the latest, counts.
 
     It has ended where all of them have. What they say of disk is about different machines, and is left out.
     """
@@ -69,5 +69,5 @@ def _worth(finished: Finished) -> tuple[bool, float]:
 
 
 def _worker(run: Run, worker: str) -> str:
-    """Machines name their workers alike."""
+    """Return the worker with its host: machines name their workers alike."""
     return f"{run.host} {worker}" if run.host and worker else worker

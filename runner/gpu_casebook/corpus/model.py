@@ -26,7 +26,7 @@ class JobName(Document):
 
     @property
     def name(self) -> str:
-        """Such as "rwkv6-backward/current"; the case alone where its manifest is broken, so that nobody knows more."""
+        """Return a name such as "rwkv6-backward/current"; the case alone if its manifest is broken."""
         return f"{self.case}/{self.environment}" if self.environment else self.case
 
 
@@ -91,7 +91,7 @@ class Lost(Document):
 
 
 class JobResult(Document):
-    """What a job came to. `evidence` is a path within the reports directory."""
+    """How a job ended. `evidence` is a path within the reports directory."""
 
     end: End | None = None  # None: the run has not come to it
     verdict: Verdict | None = None
@@ -159,6 +159,6 @@ class Run(RunFacts):
 
     @property
     def left(self) -> Sequence[Job]:
-        """Jobs that have not ended yet, in the order of `jobs`."""
+        """Return the jobs that have not ended yet, in the order of `jobs`."""
         done = {each.job.name for each in self.finished}
         return [job for job in self.jobs if job.name not in done]

@@ -77,7 +77,7 @@ class WorkerProcess:
 
 
 def end_all(workers: Iterable[WorkerProcess], within_s: float) -> None:
-    """Have these workers interrupt their jobs and end; kill them after that time, or when this is interrupted too."""
+    """Tell these workers to interrupt their jobs and end; kill them after that time, or if this is interrupted too."""
     ending, deadline = list(workers), time.monotonic() + within_s
     for worker in ending:
         worker.socket.close()  # which tells it to end
@@ -112,7 +112,7 @@ class Pool:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Every worker is gone within `STOP_S` and a little."""
+        """End every worker, within `STOP_S` and a little."""
         workers, self._workers = self._workers, {}
         end_all(workers.values(), STOP_S + SPARE_S)
 

@@ -26,7 +26,7 @@ NONE_YET = "no evidence yet"
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """What a run of today has."""
+    """What a run made now would have: hardware, engine, time."""
 
     now: datetime
     max_age_s: float
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def reuse(case: Case, job: Job, settings: Settings, here: Here) -> Job | Finished:
-    """The job's end, where evidence can be reused, or else the job with the reason why not in `because`.
+    """Return the job's end if evidence can be reused, else the job with the reason why not in `because`.
 
     Raises ManifestError for a lock that is missing.
     """
@@ -68,7 +68,7 @@ def reuse(case: Case, job: Job, settings: Settings, here: Here) -> Job | Finishe
 
 
 def why_not(evidence: Evidence, wanted: Wanted, here: Here) -> str | None:  # noqa: PLR0911
-    """Why this evidence can't stand in for a run; None if it can. Pure."""
+    """Return why this evidence can't stand in for a run, or None. Pure."""
     if evidence.verdict is not Verdict.CONFIRMED:
         return f"it was {evidence.verdict}"
     if evidence.semantics != SEMANTICS:
@@ -138,7 +138,7 @@ def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
 
 
 def _there(reports: Path, job: Job) -> Iterator[tuple[Path, Evidence]]:
-    """Return what evidence there is of the case in this environment; what can't be read is none."""
+    """Return the readable evidence of the case in this environment."""
     return Evidence.read_all(evidence_files(reports, job.case, job.environment), lambda _: None)
 
 

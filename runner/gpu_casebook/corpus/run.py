@@ -86,7 +86,7 @@ def start(request: Request, out: TextIO) -> int:
 
 
 def resume(request: Request, id_: str | None, out: TextIO) -> int:
-    """Go on with a run, or say again how it ended. Raises as `start` does, and UsageError where there is none."""
+    """Resume a run, or say again how it ended. Raises as `start` does, and UsageError where there is none."""
     say = partial(print, file=out, flush=True)
     with Journal.resume(Path(request.settings.reports), id_) as record:
         here = {"root": request.settings.root, "reports": request.settings.reports}  # its checkout may have moved
@@ -212,7 +212,7 @@ def durations(reports: Path) -> dict[str, float]:
 
 
 def _image_of(settings: Settings, engine: Engine | None) -> Callable[[Recipe, str], str | None]:
-    """What the engine would run a recipe in today, by name or by id; of no use to an engine without images."""
+    """Return a function from a recipe and its base to the image it would run in now, by name or id, or None."""
     from gpu_casebook.images.build import reference  # noqa: PLC0415 the SDK takes a while to import
 
     if settings.options.image is None:
@@ -288,7 +288,7 @@ def _sweep(settings: Settings) -> None:
 
 
 def _close(record: Journal, say: Say) -> int:
-    """Write the pages and say what came of the run. A run that had ended before has its pages."""
+    """Write the pages and print how the run ended. A run that had ended before has its pages."""
     run = record.run
     if run.ended is None and not run.left:
         ended = {"ended": datetime.now(UTC), "disk_after_bytes": shutil.disk_usage(record.directory).used}
@@ -308,7 +308,7 @@ def _close(record: Journal, say: Say) -> int:
 
 
 def _pages(run: Run, say: Say) -> None:
-    """Write the cases' pages and the run's own. What can't be written is said, and changes nothing about the run."""
+    """Write the cases' pages and the run's own. What can't be written is reported; the run's end stays the same."""
     reports = Path(run.settings.reports)
     try:
         render(reports, {each.job.case for each in run.finished if each.end is End.RAN})

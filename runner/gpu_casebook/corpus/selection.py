@@ -1,4 +1,4 @@
-"""What was asked for -> the jobs of a run, and those that end before they begin: broken manifests, no hardware."""
+"""A selection -> the jobs of a run, and those that end before they start: broken manifests, no hardware."""
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class Selection:
     """A revision of git."""
 
     def __str__(self) -> str:
-        """As on the command line; "all" where nothing narrows it down."""
+        """Return the options as on the command line; "all" if there are none."""
         words = list(self.cases or ())
         for name in _TRAITS:
             words += [word for value in getattr(self, name) or () for word in (f"--{name}", value)]
@@ -65,14 +65,14 @@ class Selection:
 
 
 class Chosen(NamedTuple):
-    """Every job, and the ends of those of them that need not begin."""
+    """Every job, and the ends of those that need not start."""
 
     jobs: list[Job]
     ended: list[Finished]
 
 
 def as_it_is(_case: Case, job: Job) -> Job:
-    """To be run, and nothing to say about it."""
+    """Return the job as it is: to be run."""
     return job
 
 
@@ -103,7 +103,7 @@ def select(root: Path, selection: Selection, look: Look = as_it_is) -> Chosen:
 
 
 def changed(root: Path, revision: str) -> set[str]:
-    """Cases that may end differently since then: since this branch left it, where it went on meanwhile.
+    """Return cases that may end differently since that revision, or since this branch left it.
 
     A change in a case's directory is that case's. One in images/<name>/ is that of the cases with an environment on
     that image; one in images/common/, the pinned bases, or what the runner runs and judges trials with is everybody's.
@@ -140,7 +140,7 @@ def _job(case: Case, environment: str) -> Job:
 
 
 def environment_key(case: Case, environment: str) -> str:
-    """Equal keys, equal environments: the image and what is installed for either variant. Raises ManifestError."""
+    """Return a key over image and locks of both variants: equal keys, equal environments. Raises ManifestError."""
     recipes = dict.fromkeys(recipe(case, environment, variant) for variant in Variant)
     return "+".join(content_key(each.lock, each.python, each.image)[:20] for each in recipes)
 
@@ -198,7 +198,7 @@ def _on_images(root: Path, ids: Collection[str], images: Collection[str]) -> Ite
 
 
 def _changed_paths(root: Path, revision: str) -> list[str]:
-    """Relative to `root`: committed, staged, changed or new."""
+    """Return the paths that are committed, staged, changed or new, relative to `root`."""
     if git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}") is None:
         raise UsageError(f"--changed-since {revision}: {_what_git_has(root)}")
     base = (git(root, "merge-base", "HEAD", revision) or revision).strip()

@@ -1,4 +1,4 @@
-"""What there is to say at the end of a run, and how its command ends. Pure."""
+"""The lines at the end of a run, and the exit status of its command. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _BROKE_SHOWN = 50
 
 
 def status(run: Run) -> int:
-    """Exit status of the command.
+    """Return the exit status of the command.
 
     A verdict that is not confirmed outranks what broke: it says something about a case. A run that did nothing, since
     no hardware is here, is skipped as one case would be.
@@ -30,7 +30,7 @@ def status(run: Run) -> int:
 
 
 def lines(run: Run) -> list[str]:
-    """How many are confirmed; then what is not, what broke, what was skipped, and why the others ran again."""
+    """Return how many are confirmed, then what is not, what broke, what was skipped, and why the others ran again."""
     ordered = sorted(run.finished, key=lambda each: each.job.name)
     of = {end: [each for each in ordered if each.end is end] for end in End}
     judged = _judged(ordered)
@@ -59,7 +59,7 @@ def _judged(finished: Iterable[Finished]) -> list[Finished]:
 
 
 def _by_reason(what: str, pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """One line for each reason, the commonest first."""
+    """Return one line for each reason, the most frequent first."""
     names = defaultdict[str, list[str]](list)
     for reason, name in pairs:
         names[reason].append(name)

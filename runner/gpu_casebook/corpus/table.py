@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live table on a terminal, one line for each finished job elsewhere."""
+"""The display of a run: a live table on a terminal, one line for each finished job elsewhere."""
 
 import time
 from collections import Counter, deque
@@ -77,7 +77,7 @@ class RunTable:
             self._live.stop()
 
     def show(self, machines: Sequence[Machine], waiting: Sequence[Job], running: Mapping[str, Doing]) -> None:
-        """Show these from now on. `running` may change afterwards."""
+        """Show these jobs from now on. `running` may change afterwards."""
         self._machines, self._waiting, self._running = machines, waiting, running
 
     def ended(self, finished: Finished) -> None:
@@ -92,7 +92,7 @@ class RunTable:
             self._console.say(text)
 
     def lost(self, job: Job, lost: Lost) -> None:
-        """The job's worker is gone; it will be started again, or `ended` says that it is given up."""
+        """Show that the job's worker is gone; it will be started again, or `ended` says that it is given up."""
         text = f"lost {job.name}: worker {lost.worker} after {lost.after_s:.1f} s: {lost.reason}"
         self._console.say(one_line(text, _REASON))
 
@@ -102,7 +102,7 @@ class RunTable:
 
     @property
     def left_s(self) -> float | None:
-        """How long it will go on; None if unknown."""
+        """Return the seconds that the run will still take; None if unknown."""
         running = [
             (doing.start.job, 0.0 if doing.start.builds else self._clock() - doing.begun)
             for doing in list(self._running.values())  # which the driver may change meanwhile
@@ -110,7 +110,7 @@ class RunTable:
         return left_s(self._waiting, running, self._machines, list(self._took))
 
     def drawn(self) -> "RenderableType":
-        """The table as it stands. Called by rich's own thread too."""
+        """Return the table as it is now. Called by rich's own thread too."""
         from rich.console import Group  # noqa: PLC0415
         from rich.progress_bar import ProgressBar  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
@@ -134,13 +134,13 @@ class RunTable:
 
 
 def outcome(finished: Finished) -> str:
-    """In a word or two: the verdict, or how it ended without one."""
+    """Return the verdict, or how the job ended without one, in a word or two."""
     verdict = finished.verdict.value if finished.verdict else finished.end.value
     return f"{verdict} (reused)" if finished.end is End.REUSED else verdict
 
 
 def line(finished: Finished, done: int, total: int) -> str:
-    """Such as "[ 12/100] confirmed rwkv6-backward/current (12.3 s, w1)", with the reason unless it is confirmed."""
+    """Return a line such as "[ 12/100] confirmed rwkv6-backward/current (12.3 s, w1)"; otherwise with a reason."""
     number = f"[{done:>{len(str(total))}}/{total}]"
     took = f"{finished.duration_s:.1f} s" + (f", {finished.worker}" if finished.worker else "")
     again = f", after {plural(len(finished.lost), 'lost worker')}" if finished.lost else ""

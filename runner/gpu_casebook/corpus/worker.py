@@ -29,7 +29,7 @@ Work = Callable[[Start, Settings, Console], Finished | None]
 
 
 def main(work: str, descriptor: int) -> None:
-    """Be a worker, which does what `work` names as "module:name"."""
+    """Run as a worker, which does what `work` names as "module:name"."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)  # a shell has background jobs ignore it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # Ray's processes have it blocked

@@ -14,12 +14,12 @@ from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.attesting import Attesting
-from gpu_casebook.run.bench import Bench, judged, sanitized_trials, summary_of
 from gpu_casebook.run.drift import Loaded
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
-from gpu_casebook.run.probes import run_probes
+from gpu_casebook.run.probes import Bench, run_probes
 from gpu_casebook.run.record import AttestedEnvironment, evidence
+from gpu_casebook.run.sanitized import judged, sanitized_trials, summary_of
 from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
 
 

@@ -154,7 +154,5 @@ def told(stdout: str, kind: type[Told]) -> Told:
                 return kind.model_validate_json(line)
             except ValidationError as error:
                 why = error.errors()[0]["msg"]
-                raise EngineError(
-                    f"the environment can't be inspected: what it tells of itself is broken: {why}"
-                ) from None
-    raise EngineError("the environment can't be inspected: it told nothing of itself")
+                raise EngineError(f"the environment can't be inspected: its attestation is broken: {why}") from None
+    raise EngineError("the environment can't be inspected: it printed no attestation")

@@ -4,25 +4,67 @@ A probe is a plug-in: an object that satisfies `Probe`, in a module of its own w
 evidence, and a name in `gpu_casebook.probe_registry`.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
 
 from gpu_casebook import probe_registry
+from gpu_casebook.console import Console
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord, Variant
 from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.model import Manifest
-from gpu_casebook.trial import Limits
-
-if TYPE_CHECKING:
-    from gpu_casebook.run.bench import Bench
-    from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.plan import Plan
+from gpu_casebook.trial import Limits, TrialRequest, TrialResult
 
 SLOWER = 10.0
 """A probe may take so many times what the longest trial of repro took; but it gets LEAST_S at least, MOST_S at most."""
 LEAST_S, MOST_S = 60.0, 600.0
 
+_GUEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
+
 _NO_KERNEL_ENDS = {Failure.HANG, Failure.COMPILE_ERROR}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Runs a case's scripts under instruments, in the environments that its ordinary trials had."""
+
+    plan: Plan
+    guard: Guard
+    console: Console
+    environments: Mapping[Variant, Prepared]
+    _answers: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
+
+    def run(
+        self, variant: Variant, limits: Limits, variables: Mapping[str, str], wrapper: Sequence[str] = ()
+    ) -> TrialResult:
+        """Run a variant's script once, with more variables or below a wrapper. Raises as engines do."""
+        request = TrialRequest(
+            files=self.plan.case.payload(),
+            arguments=[f"{variant.value}.py"],
+            limits=limits,
+            variables={**self.plan.spec.variables, **variables},
+            gpus=self.plan.gpus,
+            wrapper=wrapper,
+        )
+        return self.guard.run(self.environments[variant], request)
+
+    def ask(self, variant: Variant, guest: Path) -> str:
+        """Return what a script of `gpu_casebook.guest` prints in a variant's environment; it runs once in each."""
+        prepared = self.environments[variant]
+        key = prepared.key, guest.name
+        if key not in self._answers:
+            self._answers[key] = run_guest(self.guard, prepared, guest).stdout
+        return self._answers[key]
+
+
+def run_guest(guard: Guard, prepared: Prepared, guest: Path, gpus: Sequence[int] = ()) -> TrialResult:
+    """Run a script of `gpu_casebook.guest` in an environment."""
+    files = {guest.name: guest.read_bytes()}
+    return guard.run(prepared, TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS, gpus=gpus))
 
 
 @dataclass(frozen=True)
@@ -48,10 +90,10 @@ class Probe(Protocol):
     def suggested(self, failure: Failure) -> bool:
         """Return whether to run it for this kind of failure if the manifest names no probes."""
 
-    def applies(self, plan: "Plan", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
+    def applies(self, plan: Plan, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
         """Return whether it could say anything about these trials, ordinary ones and those under compute-sanitizer."""
 
-    def run(self, bench: "Bench", trials: Sequence[Trial], limits: Limits) -> Iterator[ProbeRecord]:
+    def run(self, bench: Bench, trials: Sequence[Trial], limits: Limits) -> Iterator[ProbeRecord]:
         """Run repro under the instrument. What goes wrong is a note in the record, not an error."""
 
     def words(self, record: ProbeRecord) -> Words:
@@ -66,7 +108,7 @@ def chosen(manifest: Manifest) -> list[Probe]:
     return [found for found in every if found.suggested(manifest.failure)]
 
 
-def run_probes(bench: "Bench", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[ProbeRecord]:
+def run_probes(bench: Bench, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[ProbeRecord]:
     """Run the probes that apply to these trials. Ctrl-C ends them; the records made by then are returned."""
     records: list[ProbeRecord] = []
     repro = [trial.duration_s for trial in trials if trial.variant is Variant.REPRO]
@@ -80,7 +122,7 @@ def run_probes(bench: "Bench", trials: Sequence[Trial], sanitized: Sequence[Tria
     return records
 
 
-def ran_kernels(plan: "Plan", trials: Sequence[Trial]) -> bool:
+def ran_kernels(plan: Plan, trials: Sequence[Trial]) -> bool:
     """Return whether repro ran on a GPU and ended, in a failure that kernels can cause."""
     ran = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
     on_device = bool(plan.gpus) and plan.spec.grade is Grade.HARDWARE

@@ -7,7 +7,7 @@ another (torch.AcceleratorError, but RuntimeError from Triton's launcher): the s
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from gpu_casebook.document import Document
 from gpu_casebook.errors import CasebookError
@@ -16,13 +16,10 @@ from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.kinds import Failure
 from gpu_casebook.reading import cuda_errors, tracebacks
-from gpu_casebook.run.probes import Words, failing, ran_kernels
+from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialResult
-
-if TYPE_CHECKING:
-    from gpu_casebook.run.bench import Bench
-    from gpu_casebook.run.plan import Plan
 
 VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}
 
@@ -109,10 +106,10 @@ class LaunchBlocking:
     def suggested(self, _failure: Failure) -> bool:
         return True
 
-    def applies(self, plan: "Plan", trials: Sequence[Trial], _sanitized: Sequence[Trial]) -> bool:
+    def applies(self, plan: Plan, trials: Sequence[Trial], _sanitized: Sequence[Trial]) -> bool:
         return ran_kernels(plan, trials) and failing(trials) is not None
 
-    def run(self, bench: "Bench", trials: Sequence[Trial], limits: Limits) -> Iterator[LaunchBlockingProbe]:
+    def run(self, bench: Bench, trials: Sequence[Trial], limits: Limits) -> Iterator[LaunchBlockingProbe]:
         plain = failing(trials)
         assert plain
         with bench.console.step("probing: repro with CUDA_LAUNCH_BLOCKING=1"):

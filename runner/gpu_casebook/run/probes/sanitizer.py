@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import ProbeRecord, SanitizerReport, Trial, Variant
@@ -15,13 +15,10 @@ from gpu_casebook.judging.sanitized import report
 from gpu_casebook.kinds import Failure
 from gpu_casebook.reading import sanitizer
 from gpu_casebook.reading.findings import Finding, Kind, Tool, sentence, telling
-from gpu_casebook.run.probes import Words, failing, ran_kernels
+from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels
 from gpu_casebook.text import tail
 from gpu_casebook.trial import Limits, TrialResult
-
-if TYPE_CHECKING:
-    from gpu_casebook.run.bench import Bench
-    from gpu_casebook.run.plan import Plan
 
 NOT_THERE = f"{sanitizer.EXECUTABLE} is not in this environment"
 CACHED = (
@@ -59,15 +56,15 @@ class Sanitizer:
     def suggested(self, failure: Failure) -> bool:
         return failure in _SUGGESTED[self.tool]
 
-    def applies(self, plan: "Plan", trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
+    def applies(self, plan: Plan, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
         return ran_kernels(plan, trials) and self.tool not in [trial.instrument for trial in sanitized]
 
-    def run(self, bench: "Bench", trials: Sequence[Trial], limits: Limits) -> Iterator[SanitizerProbe]:
+    def run(self, bench: Bench, trials: Sequence[Trial], limits: Limits) -> Iterator[SanitizerProbe]:
         yield (found := self._look(bench, Variant.REPRO, limits))
         if failing(trials) is None and telling(found.report.findings):
             yield self._look(bench, Variant.FIXED, limits)
 
-    def _look(self, bench: "Bench", variant: Variant, limits: Limits) -> SanitizerProbe:
+    def _look(self, bench: Bench, variant: Variant, limits: Limits) -> SanitizerProbe:
         try:
             with bench.console.step(f"probing: {variant} under {self.tool}"):
                 run = under(bench, self.tool, variant, limits)
@@ -98,7 +95,7 @@ class SanitizedRun(NamedTuple):
     cached: bool  # with PyTorch's caching allocator
 
 
-def under(bench: "Bench", tool: Tool, variant: Variant, limits: Limits) -> SanitizedRun:
+def under(bench: Bench, tool: Tool, variant: Variant, limits: Limits) -> SanitizedRun:
     """Run a script under a tool; once more with PyTorch's caching allocator if the script captures a CUDA graph."""
     program = _program(bench.ask(variant, Path(locate.__file__)))
     if program is None:

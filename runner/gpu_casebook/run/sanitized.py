@@ -1,67 +1,22 @@
-"""What instruments work with, and the trials under compute-sanitizer of a case that declares a finding.
+"""Trials under compute-sanitizer of a case that declares a finding, and the record of any trial.
 
-Those trials belong to the verdict (see `judging.sanitized`); probes do not.
+These trials belong to the verdict (see `judging.sanitized`); probes do not.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from gpu_casebook.console import Console
-from gpu_casebook.engines.base import Prepared
-from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Observation, Trial, Variant
 from gpu_casebook.judging.expectation import Judgement, observe
 from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
 from gpu_casebook.manifest.model import SanitizerFinding
-from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.probes import Bench
 from gpu_casebook.run.probes.sanitizer import under
-from gpu_casebook.trial import Limits, TrialRequest, TrialResult
-
-_GUEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
+from gpu_casebook.trial import TrialResult
 
 SLOWER = 5.0
 """A sanitized trial may take so many times what an ordinary one may."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Runs a case's scripts under instruments, in the environments that its ordinary trials had."""
-
-    plan: Plan
-    guard: Guard
-    console: Console
-    environments: Mapping[Variant, Prepared]
-    _answers: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
-
-    def run(
-        self, variant: Variant, limits: Limits, variables: Mapping[str, str], wrapper: Sequence[str] = ()
-    ) -> TrialResult:
-        """Run a variant's script once, with more variables or below a wrapper. Raises as engines do."""
-        request = TrialRequest(
-            files=self.plan.case.payload(),
-            arguments=[f"{variant.value}.py"],
-            limits=limits,
-            variables={**self.plan.spec.variables, **variables},
-            gpus=self.plan.gpus,
-            wrapper=wrapper,
-        )
-        return self.guard.run(self.environments[variant], request)
-
-    def ask(self, variant: Variant, guest: Path) -> str:
-        """Return what a script of `gpu_casebook.guest` prints in a variant's environment; it runs once in each."""
-        prepared = self.environments[variant]
-        key = prepared.key, guest.name
-        if key not in self._answers:
-            self._answers[key] = run_guest(self.guard, prepared, guest).stdout
-        return self._answers[key]
-
-
-def run_guest(guard: Guard, prepared: Prepared, guest: Path, gpus: Sequence[int] = ()) -> TrialResult:
-    """Run a script of `gpu_casebook.guest` in an environment."""
-    files = {guest.name: guest.read_bytes()}
-    return guard.run(prepared, TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS, gpus=gpus))
 
 
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
