@@ -3,18 +3,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock, Timeout
 
-from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
+from gpu_casebook.evidence import Evidence, Variant, Verdict, evidence_path, load
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.pages import index, publish, render
-from gpu_casebook.report.rebuild import render_all
-from tests.report.example import CASE, evidence, simulated
+from gpu_casebook.report.rebuild import remove_overtaken, render_all
+from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})
 
@@ -96,6 +97,28 @@ def test_everything_is_rendered_again_to_the_same_bytes(tmp_path: Path) -> None:
     written = render_all(tmp_path)
     assert [path.name for path in written] == ["other-case.md", "rwkv6-backward.md", "README.md"]
     assert files(tmp_path) == before
+
+
+def test_drifted_evidence_goes_where_later_and_exact_evidence_of_the_same_is_there(tmp_path: Path) -> None:
+    drifted = ENVIRONMENT.model_copy(update={"drift": ["triton 2.2.1, not 2.2.0"]})
+    late = datetime(2026, 12, 1, tzinfo=UTC)
+    overtaken = evidence(environment=drifted)
+    others = [
+        simulated(),
+        evidence(environment=drifted, case=OTHER),
+        evidence(environment=drifted, engine=ENGINE.model_copy(update={"name": "venv"}), started=late),
+    ]
+    for run in (overtaken, *others):
+        publish(tmp_path, run)
+    assert remove_overtaken(tmp_path) == []
+    unread = evidence_path(tmp_path, evidence(case=OTHER))
+    unread.write_text("{")
+    publish(tmp_path, evidence(started=datetime(2026, 11, 30, tzinfo=UTC), verdict=Verdict.NOT_REPRODUCED))
+    assert remove_overtaken(tmp_path) == []
+    publish(tmp_path, evidence(started=datetime(2026, 11, 30, tzinfo=UTC)))
+    assert remove_overtaken(tmp_path) == [evidence_path(tmp_path, overtaken)]
+    assert remove_overtaken(tmp_path) == []
+    assert all(load(evidence_path(tmp_path, run)) == run for run in others)
 
 
 def test_no_evidence_is_an_empty_index(tmp_path: Path) -> None:

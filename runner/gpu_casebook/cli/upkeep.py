@@ -123,11 +123,16 @@ def schema() -> None:
 def report(
     reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
 ) -> None:
-    """Render every report again from the evidence, with nothing run."""
-    from gpu_casebook.report.rebuild import render_all
+    """Render every report again from the evidence, with nothing run.
 
-    unread = list[str]()
-    for path in render_all(reports or root() / "reports", unread.append):
+    Evidence that drifted goes where there is later, exact evidence of the same case, environment, verdict and card.
+    """
+    from gpu_casebook.report.rebuild import remove_overtaken, render_all
+
+    unread, top = list[str](), reports or root() / "reports"
+    for path in remove_overtaken(top):
+        print(f"removed {shown(path)}: later evidence of the same is exact")
+    for path in render_all(top, unread.append):
         print(f"wrote {shown(path)}")
     if unread:
         raise CasebookError("\n".join(unread))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpu_casebook.report.words import gpu, interval, packages, page_name, share
+from gpu_casebook.report.words import gpu, interval, packages, page_name, seen_on, share
 from gpu_casebook.text import one_line, plain
 from gpu_casebook.words import date, instant, plural, seconds, size, spread
 
@@ -71,8 +71,8 @@ def _reference(character: re.Match[str]) -> str:
     return f"&#{ord(character[0])};{unlinked}"
 
 
-def codes(texts: Iterable[str]) -> Markdown:
-    return Markdown(", ".join(map(code, texts)))
+def codes(texts: Iterable[str], between: str = ", ") -> Markdown:
+    return Markdown(between.join(map(code, texts)))
 
 
 def listed(texts: Iterable[str]) -> Markdown:
@@ -119,7 +119,7 @@ def _environment(package: str) -> "Environment":
         keep_trailing_newline=True,
         undefined=StrictUndefined,
     )
-    of_values = (seconds, size, share, interval, spread, date, instant, packages, gpu, plural, page_name)
+    of_values = (seconds, size, share, interval, spread, date, instant, packages, gpu, plural, page_name, seen_on)
     of_text = (code, codes, fence, link, listed, local_link, prose)
     environment.filters |= {each.__name__: each for each in (*of_values, *of_text)}
     return environment

@@ -15,7 +15,7 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import render_template
-from gpu_casebook.report.words import newest_hardware_first, page_name
+from gpu_casebook.report.words import newest, newest_hardware_first, page_name
 from gpu_casebook.words import counted, utc
 
 INDEX = "README.md"
@@ -57,14 +57,15 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
 
 
 def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
-    """Return the page over all cases: by id, hardware first, newest first; and what newer releases changed."""
-    ids = sorted({run.case.id for run in runs})
-    ordered = [run for case in ids for run in newest_hardware_first([run for run in runs if run.case.id == case])]
+    """Return the page over all cases: a row for each, by id; and what newer releases changed."""
+    by_case = defaultdict[str, list[Evidence]](list)
+    for run in newest_hardware_first(runs):
+        by_case[run.case.id].append(run)
     count = Counter(run.verdict for run in runs)
     return render_template(
         "index.md.j2",
-        runs=ordered,
-        cases=len(ids),
+        runs=runs,
+        cases=[(newest(by_case[case]).case, by_case[case]) for case in sorted(by_case)],
         tally=counted({verdict: count[verdict] for verdict in Verdict}),
         changes=_changes(watched),
         fixed=_fixed(watched),

@@ -1,6 +1,10 @@
 """Facts of the evidence as a person reads them. Pure."""
 
-from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Verdict, slug
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Variant, Verdict, slug
 from gpu_casebook.kinds import Grade
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.words import size, utc
@@ -29,6 +33,7 @@ OLDER = "older rules: judged by version {} of what a verdict means, and this run
 
 
 UNATTESTED = "not attested: nothing looked at what was really installed."
+_NOT_OF_A_CARD = re.compile(r"^(?:(?:NVIDIA|Tesla|GeForce) )+|[ -](?:\d+ ?GB|SXM|PCIe|HBM|NVL).*$")
 
 
 def share(rate: Rate | None) -> str:
@@ -46,6 +51,34 @@ def packages(environment: EnvironmentFacts) -> str:
     if environment.drift:
         return "drifted" if environment.relevant_drift else "drifted aside"
     return "exact" if environment.exact else "by version"
+
+
+def worth(run: Evidence) -> tuple[bool, bool, bool, bool, bool, bool, datetime]:
+    """Return by what one run says more than another, for `max`."""
+    environment, rate = run.environment, run.rates.get(Variant.REPRO)
+    return (
+        run.verdict is Verdict.CONFIRMED,
+        rate is not None and rate.k > 0,
+        environment.grade is Grade.HARDWARE,
+        environment.exact,
+        environment.by_version or not environment.relevant_drift,
+        run.semantics >= SEMANTICS,
+        utc(run.started),
+    )
+
+
+def seen_on(runs: Sequence[Evidence]) -> list[str]:
+    """Return for each card, and for the CPU, its name and what the best evidence from there is worth."""
+    best = {run.device: run for run in sorted(runs, key=worth)}
+    devices = dict.fromkeys(run.device for run in runs)
+    return [f"{_NOT_OF_A_CARD.sub('', device)} {_worth(best[device])}" for device in devices]
+
+
+def _worth(run: Evidence) -> str:
+    if run.verdict is not Verdict.CONFIRMED:
+        return run.verdict
+    simulated = ["simulated"] if run.environment.grade is Grade.SIMULATED else []
+    return ", ".join([*simulated, packages(run.environment), *(["older rules"] if run.semantics < SEMANTICS else [])])
 
 
 def cautions(run: Evidence) -> list[str]:
@@ -67,8 +100,12 @@ def gpu(found: Gpu) -> str:
     return ", ".join([found.name, f"compute capability {found.compute_capability}", *memory])
 
 
-def newest_hardware_first(runs: list[Evidence]) -> list[Evidence]:
+def newest(runs: Sequence[Evidence]) -> Evidence:
+    return max(runs, key=lambda run: utc(run.started))
+
+
+def newest_hardware_first(runs: Sequence[Evidence]) -> list[Evidence]:
     """Sort: runs before skipped ones, hardware before simulated, newest first; ties by environment, engine, device."""
     named = sorted(runs, key=lambda run: (run.environment.name, run.engine.name, run.device))
-    newest = sorted(named, key=lambda run: utc(run.started), reverse=True)
-    return sorted(newest, key=lambda run: (run.verdict is Verdict.SKIPPED, run.environment.grade is Grade.SIMULATED))
+    latest = sorted(named, key=lambda run: utc(run.started), reverse=True)
+    return sorted(latest, key=lambda run: (run.verdict is Verdict.SKIPPED, run.environment.grade is Grade.SIMULATED))
