@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.manifest.model import ORDINARY, Special
 from gpu_casebook.packages.lock import basis
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
@@ -14,10 +15,10 @@ ATTESTED = f'{{{FOUND}, "content": {CONTENT}}}'
 _HASH = "2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010"
 
 
-def locked(requirements: Iterable[str], python: str = "3.11") -> str:
+def locked(requirements: Iterable[str], python: str = "3.11", special: Special = ORDINARY) -> str:
     """Return a lock of these requirements and nothing else; the hash is NumPy's."""
     pinned = sorted(requirements)
-    header = [f"# {key}: {value}".rstrip() for key, value in basis(pinned, python).items()]
+    header = [f"# {key}: {value}".rstrip() for key, value in basis(pinned, python, special).items()]
     return "".join(f"{line}\n" for line in [*header, *(f"{each} \\\n    --hash=sha256:{_HASH}" for each in pinned)])
 
 

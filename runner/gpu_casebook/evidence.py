@@ -245,6 +245,9 @@ class EnvironmentFacts(Document):
     python: str
     requirements: list[str]
     variant_requirements: dict[Variant, list[str]] = Field(default_factory=dict)
+    build: list[str] = Field(default_factory=list)
+    without_dependencies: list[str] = Field(default_factory=list)
+    """As in the manifest."""
     locks: dict[str, str] = Field(default_factory=dict)
     """Lock file name -> sha256 of its text."""
     attestation: Attestation | None = None

@@ -12,9 +12,10 @@ from gpu_casebook.author.draft import blank
 from gpu_casebook.errors import Severity, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest import case as manifest_case
-from gpu_casebook.manifest.case import load, write_schema
+from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.model import pin
 from gpu_casebook.manifest.rules import BLANK
+from gpu_casebook.manifest.schema import write_schema
 from gpu_casebook.packages.lock import basis
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 
@@ -28,7 +29,9 @@ def write_locks(checkout: Checkout, path: Path) -> None:
     for name, spec in case.manifest.environments.items():
         for variant in Variant:
             requirements = case.requirements(name, variant)
-            header = "".join(f"# {key}: {value}\n" for key, value in basis(requirements, spec.python).items())
+            header = "".join(
+                f"# {key}: {value}\n" for key, value in basis(requirements, spec.python, spec.special).items()
+            )
             body = "".join(f"{pin(each)} \\\n    {HASH}\n" for each in requirements)
             lock = case.lock_path(name, variant)
             lock.parent.mkdir(exist_ok=True)
@@ -240,6 +243,18 @@ class TestHeader:
         (good / "repro.py").write_text(SCRIPT.replace('requires-python = "==3.11.*"', requires))
         assert problems(checkout) == [
             'repro.py:1: requires-python: does not admit Python 3.11, which current has; write "==3.11.*"'
+        ]
+
+    def test_packages_without_dependencies(self, checkout: Checkout, good: Path, change: Change) -> None:
+        (good / "case.yaml").write_text(change("    gpus: 1\n", "    gpus: 1\n    without_dependencies: [NumPy]\n"))
+        write_locks(checkout, good / "case.yaml")
+        told = '# [[tool.uv.dependency-metadata]]\n# name = "numpy"\n# requires-dist = []\n# ///\n'
+        (good / "fixed.py").write_text((good / "fixed.py").read_text().replace("# ///\n", told))
+        assert problems(checkout) == [
+            (
+                "repro.py:1: tool.uv.dependency-metadata: has not what current installs without dependencies (numpy): "
+                "the name of each, and requires-dist = []"
+            )
         ]
 
     def test_broken(self, checkout: Checkout, good: Path) -> None:

@@ -46,6 +46,7 @@ from tests.engines.subjects import (
     this_python,
 )
 from tests.fakes import locked
+from tests.packages.test_resolve import wheel as make_wheel
 
 
 @pytest.fixture
@@ -197,6 +198,27 @@ def test_a_source_distribution_is_never_built_here(engine: VenvEngine, wheel: st
     with pytest.raises(BuildError, match=r"other==1\.0(\.0)? has no usable wheels"):
         scratch_lock(["other==1.0"], this_python(), anywhere=True)
     assert not ran.exists()
+
+
+def test_a_package_that_must_be_built_is_refused_here(engine: VenvEngine, wheel: str, tmp_path: Path) -> None:
+    named = recipe(f"# build: demo\n{wheel}")
+    for refused in (lambda: engine.prepare(named, print), lambda: engine.pack({"a": named}, tmp_path, print)):
+        with pytest.raises(UsageError, match=r"^demo: built from source, .* use --engine docker$"):
+            refused()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_package_without_its_dependencies_is_installed_where_the_lock_says_so(
+    engine: VenvEngine, wheel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, quiet: bool
+) -> None:
+    path = make_wheel(tmp_path / "wheels", "needy", "1.0", "missing>=1", content="VALUE = 7")
+    lock = f"{wheel}needy==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+    if quiet:
+        monkeypatch.setenv("UV_NO_CONFIG", "1")
+    with pytest.raises(BuildError, match="missing"):
+        engine.prepare(recipe(lock), print)
+    bench = Bench(engine, engine.prepare(recipe(f"# without-dependencies: needy\n{lock}"), print))
+    assert bench.run("import demo, needy; print(needy.VALUE)").stdout == "7\n"
 
 
 def test_the_installer_sees_no_token(engine: VenvEngine, wheel: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -296,6 +296,7 @@ class Builder:
         self.tags: list[str] = []
         self.arguments: list[dict[str, str]] = []
         self.settings: list[BuildSettings] = []
+        self.networks: list[str] = []
         self.contexts: list[list[str]] = []
         self.closed = 0
         self._output = output
@@ -307,6 +308,7 @@ class Builder:
         with tarfile.open(fileobj=context) as archive:
             self.contexts.append(archive.getnames())
         self.settings.append(how["settings"])
+        self.networks.append(how["network"])
         try:
             yield from self._output
             if self._error:
@@ -344,6 +346,42 @@ def test_the_settings_go_in_as_secrets_and_in_no_context(monkeypatch: pytest.Mon
     assert builder.settings == [SETTINGS] * 5
     assert builder.contexts[-1] == ["common/environment.Dockerfile", "lock.txt"]
     assert all(name.isupper() and "SECRET" not in value for each in builder.arguments for name, value in each.items())
+
+
+def test_what_has_no_wheel_is_built_without_settings_and_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = building(monkeypatch, [])
+    ensure(builder.fake.client, ROOT, Recipe(image="cpu", lock=f"# build: b\n{LOCK}"), silent)
+    parts = [tag.partition(":")[0].partition("/")[2] for tag in builder.tags]
+    assert parts == ["system", "installer", "cpu-tools", "cpu-torch", "cpu-sources", "cpu-built", "cpu"]
+    told = SETTINGS.script
+    assert [each.script for each in builder.settings] == [told] * 4 + [
+        f"{told}export UV_CONFIG_FILE=/mnt/uv.toml\n",
+        "",
+        told,
+    ]
+    assert builder.networks == ["host"] * 5 + ["none", "host"]
+
+
+def test_only_a_lock_with_packages_to_be_built_has_stages_for_them() -> None:
+    environment = plan(ROOT, Recipe(image="cpu", lock=f"# build: b\n{LOCK}"), BASE)
+    built, sources = environment.below, environment.below.below  # type: ignore[union-attr]
+    assert environment.files["lock.txt"] == plan(ROOT, RECIPE, BASE).files["lock.txt"]
+    assert isinstance(sources, Stage)
+    assert [text.partition(b" ")[0] for text in (sources.files["lock.txt"], sources.files["sources.txt"])] == [
+        b"a==1",
+        b"b==2",
+    ]
+    assert isinstance(built, Stage)
+    assert built.files["lock.txt"] == sources.files["sources.txt"]
+    assert sources.below == plan(ROOT, RECIPE, BASE).below
+
+
+def test_what_depends_on_nothing_is_told_to_the_installer_and_is_another_image() -> None:
+    stage = plan(ROOT, Recipe(image="cpu", lock=f"# without-dependencies: b\n{LOCK}"), BASE)
+    assert stage.files["uv.toml"] == b'[[dependency-metadata]]\nname = "b"\nrequires-dist = []\n'
+    assert stage.key != plan(ROOT, RECIPE, BASE).key
+    assert stage.below == plan(ROOT, RECIPE, BASE).below
+    assert "uv.toml" not in plan(ROOT, RECIPE, BASE).files
 
 
 def test_a_build_that_fails_says_its_last_lines_and_where_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import mmap
 import os
+import re
 import socket
 import tarfile
 import threading
@@ -110,6 +111,43 @@ def wheel(name: str, text: str) -> bytes:
     return buffer.getvalue()
 
 
+BACKEND = """
+import os, socket, sys, zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        reached = probe.connect_ex(("127.0.0.1", PORT))
+    seen = [*os.listdir("/run"), *os.listdir("/srv"), *(name for name in os.environ if "MARKER" in os.environ[name])]
+    name = "probe_source-1.0-py3-none-any.whl"
+    lines = {"probe_source.py": f"SEEN = {seen}; REACHED = {reached == 0}; PREFIX = {sys.prefix!r}\\n",
+             "probe_source-1.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: probe-source\\nVersion: 1.0\\n",
+             "probe_source-1.0.dist-info/WHEEL":
+             "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}
+    record = "".join(f"{path},,\\n" for path in [*lines, "probe_source-1.0.dist-info/RECORD"])
+    with zipfile.ZipFile(os.path.join(directory, name), "w") as archive:
+        for path, text in {**lines, "probe_source-1.0.dist-info/RECORD": record}.items():
+            archive.writestr(path, text)
+    return name
+"""
+"""What a source distribution is built with: it notes what it finds around it."""
+
+
+def sdist(port: int) -> bytes:
+    """A source distribution that brings what builds it."""
+    buffer = io.BytesIO()
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    project += f'[project]\nname = "probe-source"\nversion = "1.0"\n# {uuid.uuid4()}\n'
+    backend = BACKEND.replace("PORT", str(port)).replace("MARKER", MARKER)
+    info = "Metadata-Version: 2.1\nName: probe-source\nVersion: 1.0\n"
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, text in {"pyproject.toml": project, "backend.py": backend, "PKG-INFO": info}.items():
+            entry = tarfile.TarInfo(f"probe_source-1.0/{name}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
 class Index:
     """Wheels that no build has seen before, whatever the engine remembers of earlier tests."""
 
@@ -139,9 +177,9 @@ def private_index(on_this_machine: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
             if scheme != "Basic":
                 return self.answer(b"", status=401, WWW_Authenticate="Basic")
             index.users.add(base64.b64decode(token).decode().partition(":")[0])
-            name = self.path.strip("/").split("/")[-1].partition("-1.0-")[0].replace("-", "_")
-            if not self.path.endswith(".whl"):
-                file = f"{name}-1.0-py3-none-any.whl"
+            name = re.split(r"-1\.0", self.path.strip("/").split("/")[-1])[0].replace("-", "_")
+            if not self.path.endswith((".whl", ".gz")):
+                file = f"{name}-1.0{'.tar.gz' if name == 'probe_source' else '-py3-none-any.whl'}"
                 return self.answer(f'<a href="/{file}">{file}</a>'.encode())
             index.answers.wait(60)
             if self.command == "GET":
@@ -155,6 +193,7 @@ def private_index(on_this_machine: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
     known = collect().certificates
     bundle.write_bytes(f"# {MARKER}\n".encode() + (known.read_bytes() if known else b""))
     for port in serve(Handler):
+        index.wheels["probe_source"] = sdist(port)
         for name in [
             name for name in os.environ if name.startswith(("UV_", "PIP_")) or name.lower().endswith("_proxy")
         ]:
@@ -275,6 +314,25 @@ def base_of(client: DockerClient) -> Base:
     base = bases.available(client, bases.read_pin(ROOT / "images"))
     assert base is not None
     return base
+
+
+def test_what_has_no_wheel_is_built_where_nothing_of_the_host_and_no_network_is(
+    client: DockerClient, private_index: Index
+) -> None:
+    lock = private_index.recipe("probe_source", "probe_wheel").lock
+    with pytest.raises(BuildError, match=r"no usable wheels|could not build"):
+        ensure(client, ROOT, Recipe(image="cpu", lock=lock), print)
+    recipe = Recipe(image="cpu", lock=f"# build: probe-source\n{lock}")
+    try:
+        built = ensure(client, ROOT, recipe, print)
+        code = "import json, probe_source as s, probe_wheel; print(json.dumps([s.SEEN, s.REACHED, s.PREFIX]))"
+        assert python(client, built.name, code) == [[], False, "/opt/env"]
+    finally:
+        stages = {stage.reference for stage in plan(ROOT, recipe, base_of(client)).chain()}
+        stages |= {plan(ROOT, Recipe(image="cpu", lock=lock), base_of(client)).reference}
+        kept = {stage.reference for stage in plan(ROOT, EMPTY, base_of(client)).chain()}
+        for name in sorted((stages - kept) & tags(client)):
+            remove(client, name)
 
 
 # Nothing is done twice

@@ -17,9 +17,10 @@ from gpu_casebook.evidence import Variant
 from gpu_casebook.kinds import Grade
 from gpu_casebook.manifest import case
 from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.case import SCHEMA, Case, discover, find, known_images, load, schema_text, write_schema
+from gpu_casebook.manifest.case import Case, discover, find, known_images, load
 from gpu_casebook.manifest.document import read
 from gpu_casebook.manifest.model import Expectation, pin
+from gpu_casebook.manifest.schema import SCHEMA, schema_text, write_schema
 from tests.conftest import IMAGES, MANIFEST, Checkout
 
 ROOT = Path(__file__).parents[2]
@@ -231,6 +232,16 @@ WRONG = [
         "numpy==2.2.6",
         "num py",
         "13: environments.current.requirements[0]: 'num py' is not a requirement; write one such",
+    ),
+    (
+        "gpus: 1",
+        "gpus: 1\n    build: [a==1]",
+        "15: environments.current.build[0]: 'a==1' is not a package's name; its version",
+    ),
+    (
+        "gpus: 1",
+        "gpus: 1\n    without_dependencies: [NumPy, vllm]",
+        "15: environments.current.without_dependencies[1]: vllm is not among the requirements",
     ),
     ("numpy==2.2.6", "a==1, A==2", "13: environments.current.requirements[1]: a is required twice; keep one"),
     ("[numpy==2.2.6]", "['a==1; python_version>\"3\"']", "13: environments.current.requirements[0]: 'a==1; python_v"),

@@ -1,6 +1,7 @@
 import pytest
 
 from gpu_casebook.errors import BuildError
+from gpu_casebook.manifest.model import ORDINARY, Special
 from gpu_casebook.packages.lock import content_key, installable, problems, read_lock, script_header, wheel_bytes
 
 HASH = "--hash=sha256:" + "a" * 64
@@ -51,10 +52,9 @@ class TestReadLock:
         assert wheel_bytes("numpy==1.26.4\n") is None
 
 
-def told(lock: str, *requirements: str, python: str = "3.11") -> list[str]:
-    return [
-        f"{each.line}: {each.where}: {each.what}" for each in problems(lock, "x.txt", requirements, python, "again")
-    ]
+def told(lock: str, *requirements: str, python: str = "3.11", special: Special = ORDINARY) -> list[str]:
+    found = problems(lock, "x.txt", requirements, python, "again", special=special)
+    return [f"{each.line}: {each.where}: {each.what}" for each in found]
 
 
 class TestProblems:
@@ -75,6 +75,20 @@ class TestProblems:
     def test_a_lock_of_something_else(self) -> None:
         (line,) = told(LOCK, *self.WANTED)
         assert line.startswith("1: requirements: was made for numpy==1.26.4 triton==3.6.0, the manifest says numpy")
+
+    @pytest.mark.parametrize(("key", "place"), [("build", 0), ("without-dependencies", 1)])
+    def test_what_is_special_is_what_the_manifest_says(self, key: str, place: int) -> None:
+        lock = f"# {key}: numpy some-thing\n{self.LOCK}"
+        names: list[tuple[str, ...]] = [(), ()]
+        names[place] = ("numpy", "some-thing")
+        assert read_lock(lock).special == Special(*names)
+        assert told(lock, *self.WANTED, special=Special(*names)) == []
+        assert told(lock, *self.WANTED) == [
+            f"1: {key}: was made for numpy some-thing, the manifest says nothing; again"
+        ]
+        assert told(self.LOCK, *self.WANTED, special=Special(*names)) == [
+            f"1: {key}: was made for nothing, the manifest says numpy some-thing; again"
+        ]
 
     @pytest.mark.parametrize(
         ("marker", "wrong"),
@@ -138,10 +152,19 @@ class TestScriptHeader:
     def test_good(self) -> None:
         lines = ["#!/usr/bin/python", "# /// script", "# dependencies = [", '#   "a==1",', "#", "# ]"]
         text = "\n".join([*lines, '# requires-python = ">=3.11"', "# ///", "x", ""])
-        assert script_header(text) == (["a==1"], ">=3.11", 2)
+        assert script_header(text) == (["a==1"], ">=3.11", 2, ())
 
     def test_no_requires_python(self) -> None:
-        assert script_header("# /// script\n# dependencies = []\n# ///\n") == ([], None, 1)
+        assert script_header("# /// script\n# dependencies = []\n# ///\n") == ([], None, 1, ())
+
+    def test_packages_without_dependencies(self) -> None:
+        told = '# [[tool.uv.dependency-metadata]]\n# name = "{}"\n# requires-dist = {}\n'
+        text = "# /// script\n# dependencies = []\n{}# ///\n"
+        header = script_header(
+            text.format(told.format("B_b", "[]") + told.format("a", "[]") + told.format("c", "['x']"))
+        )
+        assert header
+        assert header.alone == ("a", "b-b")
 
     @pytest.mark.parametrize("text", ["", "print(1)\n", "# /// script\n# open = 1\n", "# /// other\n# a = 1\n# ///\n"])
     def test_none(self, text: str) -> None:
@@ -153,6 +176,7 @@ class TestScriptHeader:
             ("# /// script\n# dependencies = [\n# ///\n", "has a header that is not TOML"),
             ("# /// script\n# dependencies = 'a'\n# ///\n", "dependencies are not a list of strings"),
             ("# /// script\n# requires-python = 3.11\n# ///\n", "requires-python is not a string"),
+            ("# /// script\n# tool.uv.dependency-metadata = 1\n# ///\n", "has no names and requires-dist"),
             ("# /// script\n# a = 1\n# ///\n\n# /// script\n# a = 1\n# ///\n", "has two headers"),
         ],
     )

@@ -1,8 +1,10 @@
 import base64
 import hashlib
+import io
 import json
 import shutil
 import socket
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +17,7 @@ import pytest
 
 from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.case import load
+from gpu_casebook.manifest.model import Special
 from gpu_casebook.packages import resolve
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
 from gpu_casebook.packages.resolve import lock_text, scratch_lock, write_locks
@@ -61,6 +64,10 @@ class Index:
         self, name: str, version: str, *requires: str, to: str = "simple", hashed: bool = True, sized: bool = True
     ) -> Path:
         path = wheel(self.root / "files" / to, name, version, *requires, content=to)
+        return self.list(path, to, hashed=hashed, sized=sized)
+
+    def list(self, path: Path, to: str = "simple", *, hashed: bool = True, sized: bool = True) -> Path:
+        name = path.name.partition("-")[0]
         page = self.root / to / name / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)
         listing = json.loads(page.read_text()) if page.is_file() else {"meta": {"api-version": "1.1"}, "name": name}
@@ -69,6 +76,19 @@ class Index:
         file |= {"size": path.stat().st_size} if sized else {}
         page.write_text(json.dumps(listing | {"files": [*listing.get("files", []), file]}))
         return path
+
+
+def sdist(directory: Path, name: str, ran: Path) -> Path:
+    """A source distribution; `ran` is written by whatever runs it."""
+    path = directory / f"{name}-1.0.tar.gz"
+    setup = f"open({str(ran)!r}, 'w')\nfrom setuptools import setup\nsetup(name={name!r}, version='1.0')\n"
+    info = f"Metadata-Version: 1.0\nName: {name}\nVersion: 1.0\n"
+    with tarfile.open(path, "w:gz") as archive:
+        for file, text in {"setup.py": setup, "PKG-INFO": info}.items():
+            entry = tarfile.TarInfo(f"{name}-1.0/{file}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return path
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -190,6 +210,40 @@ class TestLockText:
         with pytest.raises(BuildError, match=r"^the package index can't be reached, so nothing was locked: ") as caught:
             lock_text(["app==1.0"], "3.11")
         assert "\n" not in str(caught.value)
+
+    def test_a_package_without_its_dependencies(self, index: Index) -> None:
+        index.add("app", "1.0", "dep>=1", "lib")
+        index.add("lib", "1.0", "base")
+        index.add("base", "1.0")
+        text = lock_text(["app==1.0", "lib==1.0"], "3.11", special=Special(without_dependencies=("app",)))
+        assert [pin.name for pin in read_lock(text).pins] == ["app", "base", "lib"]
+        assert "# without-dependencies: app\n" in text
+        with pytest.raises(BuildError, match="dep was not found"):
+            lock_text(["app==1.0", "lib==1.0"], "3.11", special=Special(without_dependencies=("lib",)))
+
+    def test_a_source_distribution_that_is_named_and_never_runs(self, index: Index, tmp_path: Path) -> None:
+        index.add("app", "1.0", "old>=1")
+        path = index.list(sdist(index.root / "files/simple", "old", tmp_path / "ran"))
+        text = lock_text(["app==1.0"], "3.11", special=Special(build=("old",)))
+        assert f"old==1.0 \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n" in text
+        assert "# build: old\n" in text
+        for special in (Special(), Special(without_dependencies=("old",))):
+            with pytest.raises(BuildError, match=r"old==1\.0 has no usable wheels.*; an environment names in `build`"):
+                lock_text(["app==1.0"], "3.11", special=special)
+        assert not (tmp_path / "ran").exists()
+
+    @pytest.mark.parametrize("own", [False, True])
+    def test_what_the_host_configured_counts_besides(
+        self, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, own: bool
+    ) -> None:
+        index.add("app", "1.0", "dep")
+        monkeypatch.delenv("UV_NO_CONFIG")
+        monkeypatch.delenv("UV_DEFAULT_INDEX")
+        place = tmp_path / "config/uv/uv.toml"
+        place.parent.mkdir(parents=True)
+        place.write_text(f'[[index]]\nurl = "{index.url}/simple"\ndefault = true\n')
+        monkeypatch.setenv("UV_CONFIG_FILE" if own else "XDG_CONFIG_HOME", str(place if own else tmp_path / "config"))
+        assert "app==1.0" in scratch_lock(["app"], "3.11", special=Special(without_dependencies=("app",)))
 
     def test_a_size_that_the_index_does_not_tell(self, index: Index) -> None:
         index.add("app", "1.0", sized=False)

@@ -264,6 +264,15 @@ def test_a_release_case_has_no_change_in_its_scripts() -> None:
     assert "- repro has besides: `trl==0.13.0`\n- fixed has besides: `trl==0.14.0`\n" in page
 
 
+def test_what_was_installed_in_another_way_is_said() -> None:
+    changed = ENVIRONMENT.model_copy(update={"without_dependencies": ["vllm"], "build": ["docopt", "six"]})
+    page = case_page([evidence(environment=changed)])
+    assert (
+        "- Installed without what they depend on: `vllm`\n- Built from source in the image: `docopt`, `six`\n" in page
+    )
+    assert "without what they depend on" not in case_page([evidence()])
+
+
 def test_a_long_change_is_cut_and_says_so() -> None:
     long = CASE.model_copy(update={"fix_diff": "+a line of the fix\n" * 3000})
     page = case_page([evidence(case=long)])

@@ -17,7 +17,7 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import GpuAccess, TrialResult
-from tests.conftest import IMAGES, Checkout, write_locks
+from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 
 H200 = hardware.HostGpu(
@@ -232,6 +232,21 @@ class TestGpus:
         result = run_case(case, Options(environment="current"), engine(), Console(io.StringIO()))
         assert isinstance(result, Skipped)
         assert "GPU" in result.reasons[0]
+
+    def test_an_environment_to_be_built_from_source_needs_an_engine_with_images(
+        self, checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkout.write(MANIFEST.replace("image: cpu\n", "image: cpu\n    build: [numpy]\n"))
+        case = find(checkout.root, "tiny", IMAGES)
+        write_locks(case.directory)
+        result = run_case(case, Options(environment="interpreter"), engine(), Console(io.StringIO()))
+        assert isinstance(result, Skipped)
+        assert result.reasons == [
+            "interpreter: numpy must be built from source, which the venv engine does not; use docker"
+        ]
+        monkeypatch.setattr(FakeEngine, "has_images", True)
+        facts = go(case, engine()).environment
+        assert (facts.name, facts.build, facts.without_dependencies) == ("interpreter", ["numpy"], [])
 
     def test_a_gpu_that_is_not_there_is_the_machines_error(self, case: Case, on: FakeEngine) -> None:
         with pytest.raises(MachineError, match=r"--gpu 3: no such GPU .*there are: 0"):

@@ -21,16 +21,15 @@ from gpu_casebook.manifest.case import (
     MANIFEST,
     MAX_LOCK_BYTES,
     MAX_SCRIPT_BYTES,
-    SCHEMA,
     Case,
     discover,
     known_images,
     load,
     manifest_path,
-    schema_text,
 )
-from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.model import EnvironmentSpec, pin
 from gpu_casebook.manifest.rules import BLANK
+from gpu_casebook.manifest.schema import SCHEMA, schema_text
 from gpu_casebook.packages.lock import problems, script_header
 
 MAX_FIX_LINES = 20
@@ -190,6 +189,10 @@ def _of_header(text: str, name: str, variant: Variant, case: Case | None) -> Ite
     if differences := _differences(wanted, header.requirements):
         what = f"differ from the manifest's first environment, {first}: {differences}"
         yield Problem(name, header.line, "dependencies", what)
+    if header.alone != spec.special.without_dependencies:
+        told = ", ".join(spec.special.without_dependencies) or "nothing"
+        what = f"has not what {first} installs without dependencies ({told}): the name of each, and requires-dist = []"
+        yield Problem(name, header.line, "tool.uv.dependency-metadata", what)
     if not _admits(header.requires_python, spec.python):
         what = f'does not admit Python {spec.python}, which {first} has; write "=={spec.python}.*"'
         yield Problem(name, header.line, "requires-python", what)
@@ -254,19 +257,19 @@ def _of_locks(case: Case, shown: str) -> Iterator[Problem]:
             if path.name not in expected:
                 expected.add(path.name)
                 name = f"{shown}/locks/{path.name}"
-                yield from _of_lock(path, name, case.requirements(environment, variant), spec.python)
+                yield from _of_lock(path, name, case.requirements(environment, variant), spec)
     for path in sorted((case.directory / "locks").glob("[!.]*")):
         if path.name not in expected:
             yield Problem(f"{shown}/locks/{path.name}", 1, "", "belongs to no environment of the manifest; remove it")
 
 
-def _of_lock(path: Path, name: str, requirements: Sequence[str], python: str) -> Iterator[Problem]:
+def _of_lock(path: Path, name: str, requirements: Sequence[str], spec: EnvironmentSpec) -> Iterator[Problem]:
     again = f"write it: nox -s lock -- {path.parent.parent.name}"
     text = _text(path)
     if text is None:
         yield Problem(name, 1, "", f"is missing; {again}")
     else:
-        yield from problems(text, name, requirements, python, again)
+        yield from problems(text, name, requirements, spec.python, again, special=spec.special)
 
 
 def _text(path: Path) -> str | None:

@@ -113,7 +113,7 @@ def list_cases() -> None:
 @ends_in_one_line
 def schema() -> None:
     """Write cases/case.schema.json, from which editors complete and check case.yaml."""
-    from gpu_casebook.manifest.case import write_schema
+    from gpu_casebook.manifest.schema import write_schema
 
     print(f"wrote {shown(write_schema(root()))}")
 

@@ -50,13 +50,14 @@ def build(
     labels: Mapping[str, str],
     arguments: Mapping[str, str],
     settings: BuildSettings,
+    network: str = "host",
 ) -> Generator[str, None, None]:
     """Build the tar archive `context`, a file, and yield the builder's output line by line. Closing it ends the build.
 
     Raises BuildError with the builder's last line, EngineError, or MachineError if the disk is full or no docker can
     build.
     """
-    command = [program(), "build", "--progress=plain", "--network=host", f"--tag={tag}", f"--file={dockerfile}"]
+    command = [program(), "build", "--progress=plain", f"--network={network}", f"--tag={tag}", f"--file={dockerfile}"]
     # The host's network is the one that every engine has, and the one by which a proxy on this machine is reached.
     command += [f"--label={name}={value}" for name, value in labels.items()]
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]

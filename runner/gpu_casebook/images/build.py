@@ -7,6 +7,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,9 +20,9 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import sole
 from gpu_casebook.images import bases
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
-from gpu_casebook.images.stages import Stage, plan
+from gpu_casebook.images.stages import UV, Stage, plan
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installable, wheel_bytes
-from gpu_casebook.packages.settings import collect
+from gpu_casebook.packages.settings import BuildSettings, collect
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe
 from gpu_casebook.words import size
@@ -128,6 +129,7 @@ def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
         if isinstance(parent, Stage):
             make(client, parent, base, note)
     note(f"building {stage.reference}")
+    confined = stage.part == "built"  # what it builds are programs that nobody here has read
     with tempfile.TemporaryFile() as context:  # without a name: a build that is killed leaves none
         _archive(stage.files, context)
         output = build(
@@ -137,10 +139,18 @@ def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
             tag=stage.reference,
             labels={f"{LABEL}.key": stage.key, f"{LABEL}.image": stage.image, f"{LABEL}.base": base.identity},
             arguments={name: parent.reference for name, parent in stage.parents.items()},
-            settings=collect(),
+            settings=BuildSettings("") if confined else _settings(stage),
+            network="none" if confined else "host",
         )
         with closing(output):
             _follow(output, stage, note)
+
+
+def _settings(stage: Stage) -> BuildSettings:
+    settings = collect()
+    if UV not in stage.files:
+        return settings
+    return replace(settings, script=f"{settings.script}export UV_CONFIG_FILE=/mnt/{UV}\n")
 
 
 def _archive(files: Mapping[str, bytes], file: IO[bytes]) -> None:

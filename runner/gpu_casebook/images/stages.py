@@ -3,33 +3,39 @@
 An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
 disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), `torch`
 (those of the locked packages that take gigabytes and are the same in many locks), and `environment` (the rest of the
-lock). `installer` holds uv and takes part in builds only. The tag is a key over all that goes into a stage: where an
-image with that tag exists, there is nothing to do.
+lock). Where the lock names packages to be built, `sources` and `built` come before that. `installer` holds uv and takes
+part in builds only. The tag is a key over all that goes into a stage: where an image with that tag exists, there is
+nothing to do.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from gpu_casebook.daemon.client import LABEL
 from gpu_casebook.errors import UsageError
 from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
+from gpu_casebook.packages.lock import alone, read_lock
 from gpu_casebook.trial import PYTHON, Recipe
 
 _BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==")
 """A line of a normalised lock that belongs into the stage `torch`."""
+UV = "uv.toml"
+"""In the context of a stage: what uv is to know besides the machine's settings."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """One Dockerfile with its context."""
 
-    part: str  # system, installer, tools, torch, environment or override
+    part: str  # system, installer, tools, torch, sources, built, environment or override
     image: str  # the directory in images/; empty for common stages
     dockerfile: str  # its path in `files`
     files: Mapping[str, bytes]  # the build context
@@ -51,7 +57,8 @@ class Stage:
 
     @property
     def reference(self) -> str:
-        names = {"environment": self.image, "tools": f"{self.image}-tools", "torch": f"{self.image}-torch"}
+        names = {"environment": self.image}
+        names |= {part: f"{self.image}-{part}" for part in ("tools", "torch", "sources", "built")}
         return f"{LABEL}/{names.get(self.part, self.part)}:{self.key}"
 
     @property
@@ -90,9 +97,29 @@ def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
     lock = normalised(recipe.lock)
     big = "".join(line for line in lock.splitlines(keepends=True) if _BIG.match(line))
     torch = common(root, "torch", {"IMAGE": tools, "INSTALLER": installer}, {"lock.txt": big.encode()}, recipe.image)
-    return common(
-        root, "environment", {"IMAGE": torch, "INSTALLER": installer}, {"lock.txt": lock.encode()}, recipe.image
-    )
+    special = read_lock(recipe.lock).special
+    files = {"lock.txt": lock} | ({UV: alone(special.without_dependencies)} if special.without_dependencies else {})
+    below = _built(root, lock, special.build, torch, installer) if special.build else torch
+    return common(root, "environment", {"IMAGE": below, "INSTALLER": installer}, _encoded(files), recipe.image)
+
+
+def _built(root: Path, lock: str, names: Collection[str], torch: Stage, installer: Stage) -> Stage:
+    """Return the stage of an environment in which the named packages have been built."""
+    lines = lock.splitlines(keepends=True)
+    own = [line for line in lines if canonicalize_name(re.split(r"[=\[]", line)[0]) in names]
+    rest = {
+        "lock.txt": "".join(line for line in lines if line not in own),
+        "sources.txt": "".join(own),
+        UV: alone(names),
+    }
+    files = _encoded(rest) | _files(root, "common/sources.py")
+    sources = common(root, "sources", {"IMAGE": torch, "INSTALLER": installer}, files, torch.image)
+    parents = {"IMAGE": sources, "INSTALLER": installer}
+    return common(root, "built", parents, _encoded({"lock.txt": "".join(own)}), torch.image)
+
+
+def _encoded(files: Mapping[str, str]) -> dict[str, bytes]:
+    return {path: text.encode() for path, text in files.items()}
 
 
 def common(

@@ -17,7 +17,7 @@ from gpu_casebook.words import size
 Recipes = Mapping[str, Iterable[Recipe]]
 """Case id -> the recipes of its environments."""
 
-_ORDER = ("override", "environment", "torch", "tools", "installer", "system", "base")
+_ORDER = ("override", "environment", "built", "sources", "torch", "tools", "installer", "system", "base")
 """Kinds of images, each before those that it stands on."""
 
 

@@ -3,7 +3,6 @@
 import ast
 import difflib
 import hashlib
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,13 +24,11 @@ from gpu_casebook.manifest.model import (
     Manifest,
     Model,
     VariantSpec,
-    json_schema,
 )
 from gpu_casebook.manifest.rules import breaches
 from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"
-SCHEMA = "cases/case.schema.json"
 _SCRIPTS = [f"{variant.value}.py" for variant in Variant]
 MAX_SCRIPT_BYTES = 64 * 1024
 MAX_CASE_BYTES = 2**20
@@ -159,18 +156,6 @@ def manifest_path(root: Path, id: str) -> Path:  # noqa: A002
     path = root / "cases" / id / MANIFEST
     if path.parent.parent != root / "cases" or id == ".." or not path.is_file():
         raise UsageError(f"no case {id!r}{nearest(id, discover(root))}")
-    return path
-
-
-def schema_text() -> str:
-    """Return what cases/case.schema.json should hold."""
-    return json.dumps(json_schema(), indent=2) + "\n"
-
-
-def write_schema(root: Path) -> Path:
-    """Write the JSON Schema of case.yaml, from which editors complete and check manifests."""
-    path = root / SCHEMA
-    path.write_text(schema_text(), encoding="utf-8")
     return path
 
 

@@ -9,7 +9,7 @@ import warnings
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -25,7 +25,6 @@ from pydantic import (
     ValidationInfo,
     WithJsonSchema,
 )
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticUseDefault
 
 from gpu_casebook.kinds import Failure, Grade
@@ -46,6 +45,7 @@ CUDA_ERROR_PATTERN = (
     f"^(cudaError[A-Z][A-Za-z0-9]*|({cuda_errors.LIBRARIES})_STATUS_[A-Z0-9_]+|CUFFT_[A-Z_]+|nccl[A-Za-z]+)$"
 )
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
+PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 LINE_PATTERN = r"^\s*\S(.*\S)?\s*$"
 LINK_PATTERN = r"^https?://[^\s/?#]+\S*$"
 
@@ -58,6 +58,7 @@ PATTERN_WORDS = {
     CUDA_ERROR_PATTERN: "is not a CUDA error; write its runtime name, such as cudaErrorIllegalAddress, or a "
     "library's status, such as CUBLAS_STATUS_ALLOC_FAILED or ncclInvalidUsage",
     PYTHON_PATTERN: "is not a minor version of Python; write one such as '3.11'",
+    PACKAGE_PATTERN: "is not a package's name; its version stands in the requirements",
     LINE_PATTERN: "must be one line of text",
     LINK_PATTERN: "is not a link; write it with https://",
 }
@@ -176,6 +177,17 @@ def _pinned(value: str) -> str:
     return value
 
 
+class Special(NamedTuple):
+    """Packages of an environment that are not locked and installed as the others are, by canonical name, sorted."""
+
+    build: tuple[str, ...] = ()
+    without_dependencies: tuple[str, ...] = ()
+
+
+ORDINARY = Special()
+"""None of them."""
+
+
 def _known_image(value: str, info: ValidationInfo) -> str:
     images = (info.context or {}).get("images")
     if images is not None and value not in images:
@@ -233,6 +245,7 @@ Regex = Annotated[str, AfterValidator(_regex)]
 Signal = Annotated[str, AfterValidator(_signal)]
 Versions = Annotated[str, AfterValidator(_specifiers)]
 Pinned = Annotated[str, AfterValidator(_pinned), WithJsonSchema({"type": "string", "pattern": "[^=]==[^=]"})]
+PackageName = Annotated[str, Field(pattern=PACKAGE_PATTERN)]
 FigureName = Annotated[str, Field(pattern=FIGURE_PATTERN)]
 BoundField = Annotated[
     Bound, BeforeValidator(_bound), WithJsonSchema({"type": "string", "pattern": BOUND, "examples": ["< 1e-5"]})
@@ -395,6 +408,15 @@ class EnvironmentSpec(Model):
 
     image: Annotated[str, AfterValidator(_known_image)] = Field(description="A directory in images/, such as cuda13.")
     requirements: list[Pinned] = Field(description="Packages both variants need, each pinned: torch==2.11.0.")
+    build: list[PackageName] = Field(
+        default_factory=list,
+        description="Packages that have no wheel and are built from their source distribution, inside the image and "
+        "without a network: [docopt]. What they need, to run and to be built, stands in the requirements too.",
+    )
+    without_dependencies: list[PackageName] = Field(
+        default_factory=list,
+        description="Packages that are installed without what they say they depend on: [vllm].",
+    )
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
     share_gpu: bool = Field(
@@ -412,6 +434,12 @@ class EnvironmentSpec(Model):
         default_factory=dict, description="Environment variables for the trials, such as TRITON_INTERPRET: '1'."
     )
     expect: Overrides = Field(default_factory=Overrides, description="What differs here from the case's own.")
+
+    @property
+    def special(self) -> Special:
+        return Special(
+            *(tuple(sorted(map(canonicalize_name, each))) for each in (self.build, self.without_dependencies))
+        )
 
 
 class Upstream(Model):
@@ -469,20 +497,3 @@ class Manifest(Model):
         description="What looks at repro after the verdict, where it runs on a GPU; [] for none. Without it: memcheck, "
         "and racecheck for a race, initcheck for wrong-numbers and non-finite, launch-blocking for a CUDA error.",
     )
-
-
-class _SchemaWriter(GenerateJsonSchema):
-    """Leaves out titles, which only repeat the names of the keys, and forbids keys that match no pattern."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
-        return False
-
-    def dict_schema(self, schema: Any) -> JsonSchemaValue:
-        written = super().dict_schema(schema)
-        return written | {"additionalProperties": False} if "patternProperties" in written else written
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of case.yaml, for editors."""
-    schema = Manifest.model_json_schema(schema_generator=_SchemaWriter)
-    return {"$schema": _SchemaWriter.schema_dialect, **schema, "title": "Casebook case"}

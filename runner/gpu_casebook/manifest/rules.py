@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from gpu_casebook.kinds import Variant
@@ -102,6 +103,7 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
         repro, fixed = (_merged(data, written, name, variant) for variant in Variant)
         yield from _hardware(name, spec, repro)
         yield from _doubled(data, name)
+        yield from _unknown(data, name)
         yield from _judge(repro, fixed)
         if repro:
             yield from _too_few_trials(data, repro)
@@ -142,6 +144,24 @@ def _doubled(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
                     if package in seen:
                         yield (*location, index), f"{package} is required twice; keep one"
                     seen.add(package)
+
+
+def _unknown(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
+    there = {each.partition("==")[0].partition("[")[0] for each in _pinned(data, environment)}
+    location = ("environments", environment, "without_dependencies")
+    names = _dig(data, *location)
+    for index, name in enumerate(names if isinstance(names, list) else []):
+        if isinstance(name, str) and canonicalize_name(name) not in there:
+            yield (*location, index), f"{name} is not among the requirements"
+
+
+def _pinned(data: Mapping[str, Any], environment: str) -> Iterator[str]:
+    """Yield the requirements of an environment and of the variants, in their canonical form."""
+    for location in (("environments", environment), *((variant.value,) for variant in Variant)):
+        requirements = _dig(data, *location, "requirements")
+        for requirement in requirements if isinstance(requirements, list) else []:
+            with suppress(ValueError, TypeError):
+                yield pin(requirement)
 
 
 def _contradiction(location: Location, expectation: Expectation) -> Iterator[Breach]:

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from gpu_casebook.errors import BuildError, Problem
-from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.model import ORDINARY, Special, pin
 
 _MACHINE, _GLIBC = "x86_64", 36
 PLATFORM = f"{_MACHINE}-manylinux_2_{_GLIBC}"
@@ -34,6 +34,7 @@ _ENTRY = re.compile(
     rf"(?am)^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[\w.,-]*\])?==([\w.!+-]+)(?:{_MARKER})?((?:{_HASH})*)[ \t]*\r?$"
 )
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
+_SPECIAL = ("build", "without-dependencies")  # of a lock's header, as in `Special`
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
 
@@ -54,6 +55,11 @@ class Lock(NamedTuple):
     basis: Mapping[str, str]  # what it was made for; see `basis`
     strange: tuple[tuple[int, str], ...] = ()  # lines that do not belong in a lock, by number
 
+    @property
+    def special(self) -> Special:
+        """What its header says of packages that are not installed as the others are."""
+        return Special(*(tuple(self.basis.get(key, "").split()) for key in _SPECIAL))
+
 
 class ScriptHeader(NamedTuple):
     """Inline script metadata of PEP 723."""
@@ -61,6 +67,7 @@ class ScriptHeader(NamedTuple):
     requirements: list[str]
     requires_python: str | None
     line: int  # on which it begins
+    alone: tuple[str, ...] = ()  # packages that uv is told to depend on nothing, sorted
 
 
 @lru_cache(maxsize=64)
@@ -86,10 +93,13 @@ def _header(text: str) -> dict[str, str]:
     return {match[1]: match[2] for line in comments if (match := _HEADER.fullmatch(line.rstrip("\n")))}
 
 
-def problems(text: str, name: str, requirements: Iterable[str], python: str, again: str) -> Iterator[Problem]:
+def problems(
+    text: str, name: str, requirements: Iterable[str], python: str, again: str, *, special: Special = ORDINARY
+) -> Iterator[Problem]:
     """Yield why the lock in the file `name` is not the one of these requirements; `again` says how it is written."""
     lock, wanted = read_lock(text), list(requirements)
-    stale = {key: right for key, right in basis(wanted, python).items() if lock.basis.get(key) != right}
+    rights = dict.fromkeys(_SPECIAL, "") | basis(wanted, python, special)
+    stale = {key: right for key, right in rights.items() if lock.basis.get(key, "") != right}
     if lock.basis.get("python", "").startswith(f"{python}."):
         del stale["python"]  # to the patch
     for key, right in stale.items():
@@ -144,9 +154,17 @@ def _lines(text: str) -> list[str]:
     return sorted(" ".join(match[0].replace("\\", " ").split()) for match in _ENTRY.finditer(text))
 
 
-def basis(requirements: Iterable[str], python: str) -> dict[str, str]:
+def basis(requirements: Iterable[str], python: str, special: Special = ORDINARY) -> dict[str, str]:
     """Return the part of a lock's header that says what it was made for."""
-    return {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}
+    header = {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}
+    return header | {key: " ".join(names) for key, names in zip(_SPECIAL, special, strict=True) if names}
+
+
+def alone(names: Iterable[str]) -> str:
+    """Return a uv.toml by which these packages depend on nothing, so that none of them is built to find it out."""
+    return "".join(
+        f'[[dependency-metadata]]\nname = "{canonicalize_name(name)}"\nrequires-dist = []\n' for name in names
+    )
 
 
 def pins(requirements: Iterable[str]) -> dict[str, str]:
@@ -185,12 +203,12 @@ def script_header(text: str) -> ScriptHeader | None:
         raise ValueError("has two headers of inline script metadata; keep one")
     if not blocks:
         return None
-    requirements, requires_python = _parsed_header(blocks[0]["content"])
-    return ScriptHeader(list(requirements), requires_python, text.count("\n", 0, blocks[0].start()) + 1)
+    requirements, requires_python, alone = _parsed_header(blocks[0]["content"])
+    return ScriptHeader(list(requirements), requires_python, text.count("\n", 0, blocks[0].start()) + 1, alone)
 
 
 @lru_cache(maxsize=1024)
-def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None]:
+def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
     content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in block.splitlines(keepends=True))
     try:
         data = tomllib.loads(content)
@@ -201,7 +219,12 @@ def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None]:
         raise ValueError("has a header whose dependencies are not a list of strings")
     if requires_python is not None and not isinstance(requires_python, str):
         raise ValueError("has a header whose requires-python is not a string")
-    return tuple(dependencies), requires_python
+    try:
+        told = data.get("tool", {}).get("uv", {}).get("dependency-metadata", [])
+        alone = sorted(canonicalize_name(each["name"]) for each in told if each["requires-dist"] == [])
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError("has a header whose tool.uv.dependency-metadata has no names and requires-dist") from None
+    return tuple(dependencies), requires_python, tuple(alone)
 
 
 def same_version(one: str, other: str) -> bool:

@@ -15,9 +15,9 @@ from gpu_casebook.errors import BuildError
 from gpu_casebook.evidence import Variant
 from gpu_casebook.files import write_whole
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.model import ORDINARY, Special, pin
 from gpu_casebook.packages import uv
-from gpu_casebook.packages.lock import _ENTRY, PLATFORM, basis, read_lock
+from gpu_casebook.packages.lock import _ENTRY, PLATFORM, alone, basis, read_lock
 from gpu_casebook.packages.settings import for_install
 from gpu_casebook.trial import Note
 
@@ -38,25 +38,35 @@ def write_locks(case: Case, note: Note) -> list[Path]:
             if path not in texts:
                 note(f"resolving {path.name}")
                 previous = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-                texts[path] = lock_text(case.requirements(name, variant), spec.python, previous)
+                texts[path] = lock_text(case.requirements(name, variant), spec.python, previous, spec.special)
     for path, text in texts.items():
         write_whole(path, text)
     return list(texts)
 
 
-def lock_text(requirements: Sequence[str], python: str, previous: str = "") -> str:
+def lock_text(requirements: Sequence[str], python: str, previous: str = "", special: Special = ORDINARY) -> str:
     """Return a requirements file with hashes and a header of ours, resolved against the package index.
 
     `previous` is a lock whose pins are kept where they fit. Raises BuildError where the index is unreachable, a
     version does not exist, or a file would not come from the index.
     """
-    body, size = _resolve(sorted(map(pin, requirements)), python, previous) if requirements else ("", 0)
-    header = basis(requirements, python) | {"download-bytes": "unknown" if size is None else str(size)}
-    lines = [f"# {key}: {value}".rstrip() for key, value in header.items()]
-    return "\n".join(["# Written by `nox -s lock`, not by hand.", *lines, body])
+    body, size = _resolve(sorted(map(pin, requirements)), python, previous, special) if requirements else ("", 0)
+    header = basis(requirements, python, special) | {"download-bytes": "unknown" if size is None else str(size)}
+    return "\n".join(["# Written by `nox -s lock`, not by hand.", *_header(header), body])
 
 
-def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *, anywhere: bool = False) -> str:
+def _header(told: Mapping[str, str]) -> list[str]:
+    return [f"# {key}: {value}".rstrip() for key, value in told.items()]
+
+
+def scratch_lock(
+    requirements: Sequence[str],
+    python: str,
+    previous: str = "",
+    special: Special = ORDINARY,
+    *,
+    anywhere: bool = False,
+) -> str:
     """Return a lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
 
     `requirements` need not be pinned. `previous` is a lock whose pins are kept where they fit. With `anywhere` files
@@ -69,7 +79,9 @@ def scratch_lock(requirements: Sequence[str], python: str, previous: str = "", *
         names = _local_packages(environ.get("UV_FIND_LINKS", ""))
         previous = _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], previous)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
-        return _lock(Path(scratch), requirements, python, previous, environ).read_text()
+        environ = uv.configured(_settings(special), Path(scratch), environ)
+        body = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special).read_text()
+    return "\n".join([*_header(basis([], python, special)), body])
 
 
 def _local_packages(find_links: str) -> set[str]:
@@ -78,39 +90,48 @@ def _local_packages(find_links: str) -> set[str]:
     return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
 
 
-def _resolve(requirements: Sequence[str], python: str, previous: str) -> tuple[str, int | None]:
+def _resolve(requirements: Sequence[str], python: str, previous: str, special: Special) -> tuple[str, int | None]:
     """Return a lock's entries, and the bytes of their files."""
     environ = index_settings(os.environ)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
-        lock = _lock(Path(scratch), requirements, python, previous, environ)
+        environ = uv.configured(_settings(special), Path(scratch), environ)
+        lock = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special)
         files = lock.with_name("pylock.toml")  # which files the lock's hashes are of, where from, and their sizes
-        _compile(lock, files, python, "--no-deps", "--format", "pylock.toml", environ=environ)
+        options = ["--no-deps", "--format", "pylock.toml", *_from_source(special)]
+        _compile(lock, files, python, *options, environ=environ)
         body, packages = lock.read_text(), tomllib.loads(files.read_text()).get("packages", [])
     _only_from_the_index(body, packages)
     return body, _download_bytes(packages)
 
 
-def _lock(directory: Path, requirements: Sequence[str], python: str, previous: str, environ: Mapping[str, str]) -> Path:
+def _lock(
+    directory: Path,
+    requirements: Sequence[str],
+    python: str,
+    previous: str,
+    *,
+    environ: Mapping[str, str],
+    special: Special,
+) -> Path:
     """Lock the requirements in a scratch directory; return the file."""
     asked, lock = directory / "requirements.in", directory / "lock.txt"
     asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
     lock.write_text(previous)
-    _compile(asked, lock, python, "--generate-hashes", "--no-annotate", environ=environ)
+    options = ["--generate-hashes", "--no-annotate", *_from_source(special)]
+    _compile(asked, lock, python, *options, environ=environ)
     return lock
 
 
+def _settings(special: Special) -> str:
+    return alone([*special.build, *special.without_dependencies])
+
+
+def _from_source(special: Special) -> list[str]:
+    return [word for name in special.build for word in ("--no-binary", name)]
+
+
 def _compile(source: Path, output: Path, python: str, *options: str, environ: Mapping[str, str]) -> None:
-    # Metadata is read out of wheels: that of a source distribution would be made by code of its own, on this machine.
-    target = [
-        "--only-binary",
-        ":all:",
-        "--python",
-        sys.executable,
-        "--python-version",
-        python,
-        "--python-platform",
-        PLATFORM,
-    ]
+    target = ["--python", sys.executable, "--python-version", python, "--python-platform", PLATFORM]
     # Wheels say what they need; a source distribution's own code would have to be run for that, on this machine.
     quiet = ["--only-binary", ":all:", "--no-header", "--no-progress", "--color=never"]
     command = [uv.program(), "pip", "compile", source.name, "--output-file", output.name, *target, *quiet, *options]
@@ -119,7 +140,8 @@ def _compile(source: Path, output: Path, python: str, *options: str, environ: Ma
         words = uv.last_words(ended.stderr)
         if unreachable(words):
             raise BuildError(f"the package index can't be reached, so nothing was locked: {words}")
-        raise BuildError(f"the requirements can't be locked: {words}")
+        hint = "; an environment names in `build` what has no wheel" if "no usable wheels" in words else ""
+        raise BuildError(f"the requirements can't be locked: {words}{hint}")
 
 
 def index_settings(environ: Mapping[str, str]) -> dict[str, str]:

@@ -66,15 +66,29 @@ def make(directory: Path, *, python: str, store: Path, log: Path, note: Note) ->
     _uv(["venv", "--python", python, "--no-project", str(directory)], store, log, note)
 
 
-def install(directory: Path, *, lock: Path, store: Path, log: Path, note: Note) -> None:
+def configured(settings: str, directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which uv, run in this directory, has these settings, a uv.toml, besides the host's."""
+    if not settings:
+        return dict(environ)
+    own = directory / "uv.toml"
+    hosts = "" if environ.get("UV_NO_CONFIG") else environ.get("UV_CONFIG_FILE", "")
+    before = f"{Path(hosts).read_text(encoding='utf-8')}\n" if hosts else ""
+    own.write_text(before + settings, encoding="utf-8")
+    left = {name: value for name, value in environ.items() if name != "UV_NO_CONFIG"}
+    # Otherwise it finds its file by itself, and adds the user's and the system's.
+    return left if left == dict(environ) and not hosts else left | {"UV_CONFIG_FILE": str(own)}
+
+
+def install(directory: Path, *, lock: Path, settings: str, store: Path, log: Path, note: Note) -> None:
     """Install `lock` into the virtual environment, every file checked against its hash: wheels only.
 
-    Its files are hard links to those in `store`, a uv cache on the same file system. Raises BuildError with uv's error
-    and the log's path, or MachineError if the disk is full.
+    Its files are hard links to those in `store`, a uv cache on the same file system. `settings` are for `configured`.
+    Raises BuildError with uv's error and the log's path, or MachineError if the disk is full.
     """
+    environ = configured(settings, lock.parent, for_install(os.environ))
     command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes", "--strict"]
     command += ["--only-binary", ":all:", "--link-mode", "hardlink", "--requirements", str(lock)]
-    _uv(command, store, log, note)
+    _uv(command, store, log, note, place=lock.parent, environ=environ)
     (directory / ".lock").unlink(missing_ok=True)  # uv's own
 
 
@@ -89,11 +103,20 @@ def forget(packages: Sequence[str], store: Path) -> None:
     captured([program(), "cache", "clean", "--cache-dir", str(store), *packages], for_install(os.environ))
 
 
-def _uv(arguments: Sequence[str], store: Path, log: Path, note: Note) -> None:
+def _uv(
+    arguments: Sequence[str],
+    store: Path,
+    log: Path,
+    note: Note,
+    *,
+    place: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> None:
     with log.open("ab") as file:
         process = subprocess.Popen(
             [program(), *arguments, "--cache-dir", str(store)],
-            env=for_install(os.environ),
+            cwd=place,
+            env=environ or for_install(os.environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

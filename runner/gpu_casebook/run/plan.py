@@ -105,7 +105,8 @@ def recipe(case: Case, environment: str, variant: Variant, use_image: str | None
     lock = case.lock(environment, variant)
     name = f"cases/{case.id}/locks/{case.lock_path(environment, variant).name}"
     again = f"write it: nox -s lock -- {case.id}"
-    if wrong := list(problems(lock, name, case.requirements(environment, variant), spec.python, again)):
+    wanted = case.requirements(environment, variant)
+    if wrong := list(problems(lock, name, wanted, spec.python, again, special=spec.special)):
         raise ManifestError(wrong)
     return Recipe(image=spec.image, lock=lock, python=spec.python, use_image=use_image)
 
@@ -179,6 +180,8 @@ def why_not(
 
     `found` is None where the engine is remote and its GPUs are unknown; of those, `wanted` were named.
     """
+    if spec.build and not engine.has_images:
+        return f"{', '.join(spec.build)} must be built from source, which the {engine.name} engine does not; use docker"
     if spec.gpus == 0:
         return None
     if found is not None:

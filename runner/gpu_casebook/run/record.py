@@ -121,6 +121,8 @@ def _environment_facts(
         python=spec.python,
         requirements=spec.requirements,
         variant_requirements={variant: requirements for variant, requirements in own.items() if requirements},
+        build=list(spec.special.build),
+        without_dependencies=list(spec.special.without_dependencies),
         locks={name: hashlib.sha256(text.encode()).hexdigest() for name, text in locks.items()},
         attestation=repro.attestation,
         fixed_attestation=None if fixed is repro else fixed.attestation,

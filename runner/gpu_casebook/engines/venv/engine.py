@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -24,7 +25,7 @@ from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineE
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import disk_is_full, sole
 from gpu_casebook.packages import uv
-from gpu_casebook.packages.lock import content_key, installable, read_lock
+from gpu_casebook.packages.lock import alone, content_key, installable, read_lock
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 _MOST_SHOWN = 3
@@ -77,6 +78,7 @@ class VenvEngine(Engine):
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
         if recipe.use_image:
             raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
+        packing.refuse_sources(recipe)
         directory = self._directory(recipe)
         lock = directory.with_suffix(".lock")
         with _disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
@@ -117,32 +119,33 @@ class VenvEngine(Engine):
 
     def _build(self, directory: Path, recipe: Recipe, note: Note) -> Seal:
         _remove(directory)
-        lock, log = directory.with_suffix(".txt"), self._cache / "logs" / f"{directory.name}.log"
-        lock.write_text(installable(recipe.lock, recipe.python), encoding="utf-8")
         try:
-            installed = self._installed(directory, recipe.python, lock, log, note)
+            with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+                lock = Path(scratch, "lock.txt")
+                lock.write_text(installable(recipe.lock, recipe.python), encoding="utf-8")
+                installed = self._installed(directory, recipe, lock, note)
             uv.compile_bytecode(directory)
             return Seal.of(directory, installed).write()
         except BaseException:
             _remove(directory)
             raise
-        finally:
-            lock.unlink(missing_ok=True)
 
-    def _installed(self, directory: Path, python: str, lock: Path, log: Path, note: Note) -> Seal:
+    def _installed(self, directory: Path, recipe: Recipe, lock: Path, note: Note) -> Seal:
         """Install the lock; where the store does not have what the wheels' RECORDs say, it is filled anew."""
+        log, told = self._cache / "logs" / f"{directory.name}.log", read_lock(recipe.lock)
+        settings = alone(told.special.without_dependencies)
         wrong: Sequence[str] = ()
         for _ in range(2):
             shutil.rmtree(directory, ignore_errors=True)
-            uv.make(directory, python=python, store=self._store, log=log, note=note)
+            uv.make(directory, python=recipe.python, store=self._store, log=log, note=note)
             bare = Seal.of(directory)
-            uv.install(directory, lock=lock, store=self._store, log=log, note=note)
+            uv.install(directory, lock=lock, settings=settings, store=self._store, log=log, note=note)
             installed = Seal.of(directory, bare)
             wrong = installed.unrecorded(bare)
             if not wrong:
                 return installed
             note(f"{_shown(wrong)} in the store of packages changed: they are fetched again")
-            uv.forget([pin.name for pin in read_lock(lock.read_text(encoding="utf-8")).pins], self._store)
+            uv.forget([pin.name for pin in told.pins], self._store)
         raise BuildError(f"the environment could not be built: {_shown(wrong)}: not what the wheel's RECORD says")
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:

@@ -5,7 +5,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpu_casebook.errors import UsageError
 from gpu_casebook.packages import wheels
+from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.trial import Note, Recipe
 
 LOCKED = "locked"
@@ -13,10 +15,17 @@ LOCKED = "locked"
 _INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 
 
+def refuse_sources(recipe: Recipe) -> None:
+    """Raise UsageError for an environment with packages that must be built: their code would run on this machine."""
+    if build := read_lock(recipe.lock).special.build:
+        raise UsageError(f"{', '.join(build)}: built from source, which is done in images alone; use --engine docker")
+
+
 def pack(recipes: Mapping[str, Recipe], into: Path, note: Note) -> None:
     """Fetch the wheels of these locks, by their files' names, to a directory below `into`. Raises BuildError."""
     with tempfile.TemporaryDirectory() as scratch:
         for name, recipe in recipes.items():
+            refuse_sources(recipe)
             lock = Path(scratch, name)
             lock.write_text(recipe.lock, encoding="utf-8")
             wheels.download_lock(lock, recipe.python, into / LOCKED, note)
