@@ -23,7 +23,7 @@ def lengths_of_padding_mask(mask):
     return mask.sum(-1, dtype=torch.int32)
 
 
-library = SimpleNamespace(lengths=lengths_of_padding_mask, qwen2=SimpleNamespace())
+library = SimpleNamespace(lengths=lengths_of_padding_mask, qwen2=SimpleNamespace(lengths=lengths_of_padding_mask))
 
 
 def attention(q, k, v, mask):
@@ -55,6 +55,12 @@ def patch_for_multipack(config, trust_remote_code):
     else:
         library.lengths = lengths_of_segments
 
+
+# A model that does bring its own code: what must be patched is there, and the library is to be left alone.
+patch_for_multipack({"model_type": "qwen2", "auto_map": {"AutoModelForCausalLM": "own.Own"}}, trust_remote_code=True)
+print(f"own_code_patched={int(library.qwen2.lengths is lengths_of_segments)}")
+print(f"library_patched_for_own_code={int(library.lengths is lengths_of_segments)}", flush=True)
+library.lengths = library.qwen2.lengths = lengths_of_padding_mask
 
 ids = torch.arange(1, SAMPLES + 1, device="cuda").repeat_interleave(LENGTH)
 mask = F.pad(ids, (0, ROW - len(ids)))[None]

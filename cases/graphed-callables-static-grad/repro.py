@@ -56,7 +56,9 @@ def main() -> None:
     model.zero_grad(set_to_none=True)  # the default of every optimizer's zero_grad
     for number, (x, gradient) in enumerate(zip(inputs, gradients, strict=True), 1):
         replay(x).backward(gradient)
+        bias_grad = gradients[:number].double().sum((0, 1))
         print(f"weight_grad_rel_err_{number}={relative_error(model.weight.grad, each[:number].sum(0)):.3e}")
+        print(f"bias_grad_rel_err_{number}={relative_error(model.bias.grad, bias_grad):.3e}")
     over_last = (model.weight.grad.double() / each[-1]).median().item()
     print(f"weight_grad_over_last={over_last:.5f}")
     print(f"rel_err_to_multiple_of_last={relative_error(model.weight.grad, over_last * each[-1]):.3e}", flush=True)

@@ -11,7 +11,6 @@ from before it slept.
 import ctypes
 import struct
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from types import SimpleNamespace
 import torch
 
 BATCH, VOCAB, HIDDEN, STEPS = 256, 4096, 256, 4  # any will do: what matters is that the weights are not there
+LATE_S = 5  # rank 0 comes when rank 1 has asked; where rank 1 waits for it, after these seconds
 
 
 class SleepyMemory:
@@ -85,14 +85,16 @@ class Engine:
 
 
 def rank_0():
-    time.sleep(1)  # the ranks do not arrive together: rank 0 also writes logs and checkpoints
+    asked.wait(LATE_S)  # the ranks do not arrive together: rank 0 also writes logs and checkpoints
     actor.submit(engine.wake_up).result()
     woken.wait()
 
 
 def rank_1():
     woken.wait()
-    return actor.submit(engine.serve).result()
+    answer = actor.submit(engine.serve)
+    asked.set()
+    return answer.result()
 
 
 # One thread and a queue, like a Ray actor. The ranks' collectives need no GPU here: a rank is a thread.
@@ -100,7 +102,8 @@ actor = ThreadPoolExecutor(1, initializer=lambda: torch.zeros(1, device="cuda"))
 engine = actor.submit(Engine).result()
 awake = actor.submit(engine.generate).result()
 actor.submit(engine.sleep).result()
-ranks, woken = ThreadPoolExecutor(2), threading.Barrier(2, timeout=30)
+ranks, asked = ThreadPoolExecutor(2), threading.Event()
+woken = threading.Barrier(2, timeout=30)
 waking, generating = ranks.submit(rank_0), ranks.submit(rank_1)
 tokens = generating.result()
 waking.result()

@@ -11,7 +11,7 @@ tokens to the host. With CUDA_LAUNCH_BLOCKING=1 it comes out of the embedding lo
 
 import ctypes
 import struct
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import torch
 
 BATCH, VOCAB, HIDDEN, STEPS = 256, 4096, 256, 4  # any will do: what matters is that the weights are not there
+LATE_S = 5  # rank 0 comes when rank 1 has asked; where rank 1 waits for it, after these seconds
 
 
 class SleepyMemory:
@@ -85,12 +86,14 @@ class Engine:
 
 
 def rank_0():
-    time.sleep(1)  # the ranks do not arrive together: rank 0 also writes logs and checkpoints
+    asked.wait(LATE_S)  # the ranks do not arrive together: rank 0 also writes logs and checkpoints
     actor.submit(engine.wake_up).result()
 
 
 def rank_1():
-    return actor.submit(engine.serve).result()
+    answer = actor.submit(engine.serve)
+    asked.set()
+    return answer.result()
 
 
 # One thread and a queue, like a Ray actor. The ranks' collectives need no GPU here: a rank is a thread.
@@ -98,7 +101,7 @@ actor = ThreadPoolExecutor(1, initializer=lambda: torch.zeros(1, device="cuda"))
 engine = actor.submit(Engine).result()
 awake = actor.submit(engine.generate).result()
 actor.submit(engine.sleep).result()
-ranks = ThreadPoolExecutor(2)
+ranks, asked = ThreadPoolExecutor(2), threading.Event()
 waking, generating = ranks.submit(rank_0), ranks.submit(rank_1)
 tokens = generating.result()
 waking.result()

@@ -79,7 +79,7 @@ def step(name: str, model: DistributedDataParallel, logging: dist.ProcessGroup) 
     # Line and end in one write: both ranks share one stdout.
     print(f"rank {rank}: forward returned\n", end="", flush=True)
     loss.backward()
-    print(f"rank {rank}: backward returned\n", end="", flush=True)
+    print(f"rank {rank}: backward returned over {dist.get_backend()}\n", end="", flush=True)
     losses = [torch.zeros(()) for _ in range(2)]
     dist.all_gather(losses, loss.detach().cpu(), group=logging)
     error = (gradients(model) - reference()).norm() / reference().norm()

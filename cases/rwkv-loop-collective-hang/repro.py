@@ -92,15 +92,16 @@ def main(rank: int, rendezvous: str) -> None:
     device = torch.device("cuda", rank) if GPUS else torch.device("cpu")
     if GPUS:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if GPUS else "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    backend = "nccl" if GPUS else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{rendezvous}", rank=rank, world_size=2)
     shard = weight().chunk(2)[rank].to(device).requires_grad_()
     print_stacks_later(rank)
     loss = sharded_loss(shard, batch(rank).to(device))
     # Line and end in one write: both ranks share one stdout.
-    print(f"rank {rank}: forward returned after {LENGTHS[rank]} time steps\n", end="", flush=True)
+    print(f"rank {rank}: forward returned after {LENGTHS[rank]} time steps over {backend}\n", end="", flush=True)
     loss.backward()
     gradient = shard.grad.cpu().double()
-    print(f"rank {rank}: backward returned\n", end="", flush=True)
+    print(f"rank {rank}: backward returned over {backend}\n", end="", flush=True)
     error = (gradient - reference(rank)).norm() / reference(rank).norm()
     print(f"rank{rank}_grad_rel_err={error:.3e}\n", end="", flush=True)
     dist.destroy_process_group()

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
-"""The same decode step, with the row clamped to the last token that exists before its page is looked up.
+"""The same decode step, with upstream's clamp of the row before its page is looked up.
 
 What to look for: no entry past the table's end is read, the numbers are those of the float64 reference, and the table
 at the end of the mapped memory serves as well as the one in ordinary memory: 256 tokens from each.
@@ -26,7 +26,7 @@ extern "C" __global__ void paged_decode(const float* q, const float* kc, const f
     const int b = blockIdx.x, h = blockIdx.y, t = threadIdx.x, at = (b * gridDim.y + h) * 128 + t;
     for (int first = 0; first < length; first += 128) {      // a tile of 128 tokens, one thread for each
         const int valid = min(128, length - first);
-        int row = min(t / 8 * 8, valid - 1);                 // eight tokens share one look-up; none past the last one
+        int row = min(t / 8 * 8, (valid - 1 + 7) / 8 * 8);   // eight tokens share one look-up; clamped, rounding up
         const int entry = b * width + (first + row) / 16;
         atomicMax(reach, entry + 1);
         int found;                                           // loaded by every thread; asm, so that it stays that way

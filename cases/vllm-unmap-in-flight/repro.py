@@ -5,7 +5,7 @@
 """A pluggable allocator unmaps a freed tensor at once, while a kernel that reads it is still running.
 
 What to look for: free returns within a few milliseconds (free_ms), although the kernel that reads the memory spins for
-a second first: cuMemUnmap does not wait for the GPU. The read then meets no page: "an illegal memory access was
+3 s first: cuMemUnmap does not wait for the GPU. The read then meets no page: "an illegal memory access was
 encountered", raised at the next call that waits for the GPU. With CUDA_LAUNCH_BLOCKING=1 the failure vanishes: the
 launch itself waits for the kernel, so nothing is in flight when the pages go.
 """
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import torch
 
 COUNT = 1 << 19  # float32 ones, 2 MiB: one page of device memory, and a sum that float32 holds exactly
-SPIN_MS = 1000  # stands for the kernels in the queue of a busy engine; long against any stall of the host
+SPIN_MS = 3000  # stands for the kernels in the queue of a busy engine; long against any stall of the host
 CUDA = r"""
 extern "C" __global__ void spin_then_sum(const float* in, float* out, int count, int spin_ms) {
     unsigned long long start, now;

@@ -21,13 +21,15 @@ from tests.conftest import IMAGES, Checkout, write_locks
 from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
 
 TOKEN = "hf_" + "AbCdEfGh" * 4
+RAN = "A release of owner/name ran, with the defect; the fixed script goes round it."
 
 
 @pytest.fixture
 def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = checkout.write().parent
     manifest = directory / "case.yaml"
-    manifest.write_text(manifest.read_text().replace("  current:\n", "  upstream:\n"))
+    text = manifest.read_text().replace("provenance: distilled", "provenance: release-workaround\nbecause: no fix yet")
+    manifest.write_text(text.replace("  current:\n", "  upstream:\n"))
     write_locks(directory)
     monkeypatch.chdir(checkout.root)
     return checkout.root
@@ -52,6 +54,26 @@ def test_the_best_evidence_is_taken_and_it_is_said(here: Path) -> None:
     assert f"from {path.name}: confirmed in environment upstream on NVIDIA H200 (hardware), 2026-11-21" in filed.notes
     assert "  passed over: confirmed in environment front-end on CPU (simulated), 2026-11-22" in filed.notes
     assert "def lost(x): return x * 0.5" in filed.issue.body
+
+
+@pytest.mark.parametrize(
+    ("word", "what"),
+    [
+        ("distilled", "the scripts are minimal code with the same defect, written for this corpus."),
+        ("pattern", "the scripts illustrate a mechanism."),
+    ],
+)
+def test_what_ran_no_code_of_the_project_is_written_only_if_asked_for(here: Path, word: str, what: str) -> None:
+    manifest = here / "cases" / "tiny" / "case.yaml"
+    manifest.write_text(manifest.read_text().replace("provenance: release-workaround", f"provenance: {word}"))
+    write(here, evidence(case=facts(here)))
+    status, said = casebook("issue", "tiny", "-o", "report.md")
+    ran = f"No code of owner/name ran: {what}"
+    refused = f"casebook: tiny is {word}, which is no bug report for that project. {ran} --anyway writes it all"
+    assert (status, said.strip()) == (2, f"{refused} the same, with this sentence first")
+    assert not (here / "report.md").exists()
+    assert casebook("issue", "tiny", "-o", "report.md", "--anyway")[0] == 0
+    assert (here / "report.md").read_text().startswith(f"{ran}\n\n###")
 
 
 def test_an_environment_that_is_named_is_taken(here: Path) -> None:
@@ -153,7 +175,7 @@ def test_the_report_alone_goes_to_stdout(here: Path) -> None:
     command = [sys.executable, "-m", "gpu_casebook", "issue", "tiny"]
     environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "runner")}
     done = subprocess.run(command, cwd=here, env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("### Checklist")
+    assert done.stdout.startswith(f"{RAN}\n\n### Checklist")
     assert "title: [Bug] " in done.stderr
     assert "title: [Bug] " not in done.stdout
 

@@ -13,6 +13,7 @@ from gpu_casebook.redact import Private
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
 
+RAN = "Releases of owner/name ran, one with the defect and one without it."
 SCRIPT = '# /// script\n# requires-python = "==3.11.*"\n# dependencies = ["torch==2.2.2"]\n# ///\nimport torch\n'
 FORMS = {
     "pytorch/pytorch": ["### 🐛 Describe the bug", "### Versions"],
@@ -48,7 +49,7 @@ def about(project: str, run: Evidence | None = None, **changed: object) -> Evide
 
 
 def body(run: Evidence | None = None, script: str = SCRIPT, **known: object) -> str:
-    return compose(Source(run=run or evidence(), script=script, **known)).body  # type: ignore[arg-type]
+    return compose(Source(ran=RAN, run=run or evidence(), script=script, **known)).body  # type: ignore[arg-type]
 
 
 def with_output(run: Evidence, stderr: str, stdout: str = "") -> Evidence:
@@ -65,6 +66,10 @@ class TestForms:
         places = [re.search(rf"^{re.escape(heading)}$", text, re.MULTILINE) for heading in FORMS[project]]
         assert all(places)
         assert [place.start() for place in places if place] == sorted(place.start() for place in places if place)
+
+    @pytest.mark.parametrize("project", FORMS)
+    def test_what_ran_comes_first(self, project: str) -> None:
+        assert body(about(project)).startswith(f"{RAN}\n\n{FORMS[project][0][:2]}")
 
     @pytest.mark.parametrize("project", FORMS)
     def test_whatever_the_form_all_is_in_it(self, project: str) -> None:
@@ -85,7 +90,7 @@ class TestForms:
             assert part in text, part
 
     def test_titles_begin_as_the_project_wants_them(self) -> None:
-        titles = {project: compose(Source(run=about(project), script=SCRIPT)).title for project in FORMS}
+        titles = {project: compose(Source(ran=RAN, run=about(project), script=SCRIPT)).title for project in FORMS}
         assert titles["vllm-project/vllm"] == f"[Bug]: {CASE.title}"
         assert titles["microsoft/DeepSpeed"] == f"[BUG] {CASE.title}"
         assert titles["somebody/else"] == CASE.title
@@ -132,7 +137,7 @@ class TestLimit:
     @pytest.mark.parametrize("project", FORMS)
     def test_a_huge_output_is_cut_in_its_middle_and_it_is_said(self, project: str) -> None:
         stderr = "first line\n" + "x" * 900_000 + "\nlast line"
-        made = compose(Source(run=with_output(about(project), stderr, "`" * 400_000), script=SCRIPT))
+        made = compose(Source(ran=RAN, run=with_output(about(project), stderr, "`" * 400_000), script=SCRIPT))
         assert len(made.body) < LIMIT
         assert "first line" in made.body
         assert "last line" in made.body
@@ -142,7 +147,7 @@ class TestLimit:
 
     def test_a_huge_script_gives_way_after_the_outputs(self) -> None:
         script = SCRIPT + "x = 1\n" * 30_000
-        made = compose(Source(run=about("pytorch/pytorch"), script=script))
+        made = compose(Source(ran=RAN, run=about("pytorch/pytorch"), script=script))
         assert len(made.body) < LIMIT
         assert "# dependencies" in made.body
         assert "### Versions" in made.body
@@ -150,10 +155,10 @@ class TestLimit:
     def test_everything_huge(self) -> None:
         huge = "y" * 300_000
         run = with_output(about("pytorch/pytorch", fix_diff=huge, title=huge), huge)
-        assert len(compose(Source(run=run, script=huge)).body) < LIMIT
+        assert len(compose(Source(ran=RAN, run=run, script=huge)).body) < LIMIT
 
     def test_nothing_is_cut_that_fits(self) -> None:
-        made = compose(Source(run=evidence(), script=SCRIPT))
+        made = compose(Source(ran=RAN, run=evidence(), script=SCRIPT))
         assert not made.cut
 
     @given(text=st.text(max_size=400), limit=st.integers(80, 300))
@@ -177,7 +182,7 @@ class TestPrivacy:
         token = "hf_" + "AbCdEfGh" * 4
         stderr = f'File "/home/jdoe/train.py"\nHF_TOKEN={token}\nconnect 10.1.2.3\n'
         run = with_output(evidence(command="python /home/jdoe/x.py"), stderr)
-        made = compose(Source(run=run, script=f"{SCRIPT}TOKEN = '{token}'  # jdoe\n"))
+        made = compose(Source(ran=RAN, run=run, script=f"{SCRIPT}TOKEN = '{token}'  # jdoe\n"))
         for secret in (token, "jdoe", "10.1.2.3"):
             assert secret not in made.body
         assert made.removed["token"] >= 2

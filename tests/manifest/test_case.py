@@ -618,10 +618,20 @@ def test_release_cases(checkout: Checkout, repro: str, fixed: str, expected: str
     assert problems(checkout, release(repro, fixed)) == [expected]
 
 
-def test_a_release_that_is_still_broken_has_one_version(checkout: Checkout) -> None:
-    manifest = MANIFEST.replace("provenance: distilled", "provenance: release")
-    assert loaded(checkout, manifest.replace("status: fixed", "status: open")).id == "tiny"
-    assert len(problems(checkout, manifest)) == 2
+@pytest.mark.parametrize("status", ["open", "fixed"])
+def test_a_release_that_is_gone_round_has_one_version_and_says_why(checkout: Checkout, status: str) -> None:
+    manifest = MANIFEST.replace("status: fixed", f"status: {status}")
+    assert len(problems(checkout, manifest.replace("provenance: distilled", "provenance: release"))) == 2
+    manifest = manifest.replace("provenance: distilled", "provenance: release-workaround")
+    assert problems(checkout, manifest) == [
+        "9: provenance: a work-around is not upstream's fix: say why it is one, in a line because:"
+    ]
+    assert loaded(checkout, f"{manifest}because: no release has a fix\n").id == "tiny"
+
+
+@pytest.mark.parametrize("word", ["sources", "distilled", "pattern"])
+def test_what_no_package_is_has_no_versions(checkout: Checkout, word: str) -> None:
+    assert loaded(checkout, MANIFEST.replace("provenance: distilled", f"provenance: {word}")).id == "tiny"
 
 
 UNREADABLE = [

@@ -6,6 +6,7 @@ import pytest
 
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
 from gpu_casebook.judging.decision import Terms, decide
+from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.trial import TrialResult
@@ -24,13 +25,40 @@ from tests.report.golden import assert_golden
 from tests.report.hostile import hostile
 from tests.report.html import html
 
-GITHUB = "https://github.com/fla-org/flash-linear-attention"
+PROJECT = "fla-org/flash-linear-attention"
+GITHUB = f"https://github.com/{PROJECT}"
 ISSUE_LIMIT = 65_536
 """Characters that GitHub takes in an issue."""
 
 
 def test_golden() -> None:
     assert_golden("rwkv6-backward.md", case_page([simulated(), evidence()]))
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("release", f"Releases of {PROJECT} ran, one with the defect and one without it."),
+        ("release-workaround", f"A release of {PROJECT} ran, with the defect; the fixed script goes round it."),
+        ("sources", f"Files of {PROJECT} ran, as they are at a commit."),
+        (
+            "distilled",
+            f"No code of {PROJECT} ran: the scripts are minimal code with the same defect, written for this corpus.",
+        ),
+        ("pattern", f"No code of {PROJECT} ran: the scripts illustrate a mechanism."),
+    ],
+)
+def test_the_second_line_says_what_of_the_project_ran(word: str, line: str) -> None:
+    assert {word} <= {*Provenance}
+    page = case_page([evidence(case=CASE.model_copy(update={"provenance": word}))])
+    assert page.split("\n\n")[1] == line
+    assert f"- Case `rwkv6-backward`: compile-error, {word}.\n" in page
+
+
+def test_of_older_evidence_nobody_can_say_that() -> None:
+    # It called the real package that is gone round "distilled" or "release".
+    told = case_page([evidence(semantics=2)]).split("\n\n")[1]
+    assert told == f"Recorded as distilled, before the record said what of {PROJECT} ran."
 
 
 def test_golden_hostile() -> None:

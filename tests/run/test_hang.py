@@ -139,10 +139,16 @@ def test_a_pattern_that_is_searched_for_ever_is_found_nowhere() -> None:
 def test_the_committed_hang_is_none_in_barrier() -> None:
     case = find(ROOT, "rwkv-ddp-backward-hang", known_images(ROOT))
     declared = case.expectation("gloo", Variant.REPRO)
-    both = replace(HUNG, stdout="rank 1: backward returned\n", stacks=[stack(1, "_engine_run_backward")])
+    said = "rank 1: backward returned over gloo\n"
+    both = replace(HUNG, stdout=said, stacks=[stack(1, "_engine_run_backward"), stack(2, "all_gather")])
     assert judge(declared, both, observe(both)).outcome is Outcome.AS_EXPECTED
     barrier = replace(both, stacks=HELPER.stacks)
     assert judge(declared, barrier, observe(barrier)).outcome is Outcome.OTHERWISE
+    # Nor is the hang over gloo, on a machine without two GPUs, the one over NCCL.
+    nccl = case.expectation("nccl", Variant.REPRO)
+    assert judge(nccl, both, observe(both)).outcome is Outcome.OTHERWISE
+    there = replace(both, stdout=said.replace("gloo", "nccl"))
+    assert judge(nccl, there, observe(there)).outcome is Outcome.AS_EXPECTED
 
 
 def test_a_hang_is_told_with_its_places() -> None:

@@ -26,6 +26,7 @@ def issue(
     ] = None,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Rest on this evidence, and no other.")] = None,
     reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Even if no code of the project ran.")] = False,
 ) -> None:
     """Write a bug report in the upstream project's own form, ready to paste; nothing is run.
 
@@ -36,7 +37,7 @@ def issue(
     from gpu_casebook.issue.issue import LIMIT
 
     top = root()
-    filed = file(top, case, reports or top / "reports", environment, evidence)
+    filed = file(top, case, reports or top / "reports", environment, evidence, anyway=anyway)
     # The report itself goes to stdout, so that it can be piped on; then what is said about it does not.
     say = partial(print, file=sys.stdout if output else sys.stderr)
     report = filed.issue

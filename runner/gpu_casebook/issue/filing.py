@@ -13,12 +13,15 @@ from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.evidence import Evidence, Variant, evidence_files, load
 from gpu_casebook.issue.issue import Issue, Source, best, compose
 from gpu_casebook.manifest.case import Case, find, known_images
+from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.records.bisection import bisections
 from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
+from gpu_casebook.report.words import what_ran
 from gpu_casebook.revision import git
 from gpu_casebook.words import date
 
+_OUR_CODE = {Provenance.DISTILLED, Provenance.PATTERN}
 _GITHUB = re.compile(
     r"(?:https://(?:[^@/]+@)?|git@|ssh://git@)github\.com[/:](?P<project>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
 )
@@ -34,12 +37,25 @@ class Filed:
     notes: Sequence[str]  # what was chosen, and what to know before filing it
 
 
-def file(root: Path, case: str, reports: Path, environment: str | None = None, evidence: Path | None = None) -> Filed:
+def file(
+    root: Path,
+    case: str,
+    reports: Path,
+    environment: str | None = None,
+    evidence: Path | None = None,
+    *,
+    anyway: bool = False,
+) -> Filed:
     """Make the report from evidence that is there.
 
-    Raises UsageError if there is none, with the command that makes it, and CasebookError if it can't be read.
+    Raises UsageError if there is none, with the command that makes it, or if no code of the project ran, unless
+    `anyway`; and CasebookError if it can't be read.
     """
     found = find(root, case, known_images(root))
+    ran = what_ran(found.manifest.provenance, found.manifest.upstream.project)
+    if found.manifest.provenance in _OUR_CODE and not anyway:
+        what = f"{found.id} is {found.manifest.provenance}, which is no bug report for that project. {ran}"
+        raise UsageError(f"{what} --anyway writes it all the same, with this sentence first")
     if environment:
         found.environment(environment)
     if evidence:
@@ -53,6 +69,7 @@ def file(root: Path, case: str, reports: Path, environment: str | None = None, e
     source = Source(
         run=run,
         script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
+        ran=ran,
         stale=found.digest() != run.case.digest,
         link=_link(root, found.id),
         bisections=bisections(reports, found.id),

@@ -46,6 +46,7 @@ class Source:
 
     run: Evidence
     script: str  # repro.py as it is now
+    ran: str  # what of the project ran, in a sentence: the report's first
     stale: bool = False  # whether the case was edited since the run
     link: str | None = None  # to the case, if it is public
     bisections: Sequence[Bisection] = ()
@@ -156,7 +157,7 @@ def _body(form: Mapping[str, Any], facts: Mapping[str, Any], private: Private, r
         boxes = all(":" in name for name in names)
         text = ("\n" if boxes else "\n\n").join(filter(None, map(part, names)))
         sections.append(f"{heading}\n\n{text or '_No response_'}\n")
-    return clean("\n".join(sections))
+    return clean("\n".join([f"{prose(facts['source'].ran, 1000)}\n", *sections]))
 
 
 def cut(text: str, limit: int, clean: Callable[[str], str]) -> str:

@@ -84,8 +84,11 @@ confirms a fix that fixes nothing more often than `alpha` allows (tests/test_sim
 
 
 class Provenance(StrEnum):
-    DISTILLED = "distilled"
     RELEASE = "release"
+    RELEASE_WORKAROUND = "release-workaround"
+    SOURCES = "sources"
+    DISTILLED = "distilled"
+    PATTERN = "pattern"
 
 
 def _bound(value: Any) -> Bound:
@@ -468,8 +471,9 @@ class Manifest(Model):
     failure: Annotated[Failure, Field(strict=False)] = Field(description="The kind of failure.")
     upstream: Upstream
     provenance: Annotated[Provenance, Field(strict=False)] = Field(
-        description="distilled: our own minimal code with the same defect. "
-        "release: the real package, in a buggy and in a fixed version."
+        description="What of the project runs. release: the real package, in a buggy and in a fixed version. "
+        "release-workaround: the real package, whose defect fixed.py avoids. sources: upstream's files at a commit. "
+        "distilled: our own minimal code with the same defect. pattern: an illustration of a mechanism."
     )
     environments: Annotated[dict[Name, EnvironmentSpec], Field(min_length=1)] = Field(
         description="By name; the first whose hardware is there is used unless --environment names one."

@@ -24,6 +24,7 @@ from gpu_casebook.manifest.model import (
     Expectation,
     Manifest,
     Model,
+    Provenance,
     Seconds,
     Trials,
     pin,
@@ -111,8 +112,9 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
 
 
 def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
-    # Where upstream has not fixed it there is no second version: the fix is in how the release is used.
-    if data.get("provenance") != "release" or _dig(data, "upstream", "status") == "open":
+    if data.get("provenance") == Provenance.RELEASE_WORKAROUND and not data.get("because"):
+        yield ("provenance",), "a work-around is not upstream's fix: say why it is one, in a line because:"
+    if data.get("provenance") != Provenance.RELEASE:
         return
     for variant in Variant:
         if isinstance(data.get(variant), Mapping) and not _dig(data, variant, "requirements"):

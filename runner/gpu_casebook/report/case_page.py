@@ -9,17 +9,13 @@ from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_pat
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, code, render_template
 from gpu_casebook.report.variant import variant_section
-from gpu_casebook.report.words import cautions, newest_hardware_first
+from gpu_casebook.report.words import cautions, newest_hardware_first, what_ran
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.run.probes.sanitizer import words_of
 from gpu_casebook.words import utc
 
 DIFF_LIMIT = 20_000
 XIDS_SHOWN = 5
-PROVENANCE = {
-    "distilled": "distilled: minimal code with the same defect, written for this corpus",
-    "release": "release: the real package, in its buggy and in its fixed version",
-}
 
 
 def case_page(runs: Sequence[Evidence]) -> str:
@@ -29,14 +25,15 @@ def case_page(runs: Sequence[Evidence]) -> str:
         raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
     ordered = newest_hardware_first(list(runs))
     lead = ordered[0]
-    case = max(ordered, key=lambda run: utc(run.started)).case
+    newest = max(ordered, key=lambda run: utc(run.started))
+    case = newest.case
     home = _home(case.upstream)
     return render_template(
         "case.md.j2",
         lead=lead,
         case=case,
         headline=markdown(headline(lead)),
-        provenance=PROVENANCE.get(case.provenance, case.provenance),
+        ran=what_ran(case.provenance, case.upstream.project, newest.semantics),
         home=home,
         revision=_revision,
         other_links=_other_links(case.upstream, home),

@@ -36,6 +36,24 @@ UNATTESTED = "not attested: nothing looked at what was really installed."
 _NOT_OF_A_CARD = re.compile(r"^(?:(?:NVIDIA|Tesla|GeForce) )+|[ -](?:\d+ ?GB|SXM|PCIe|HBM|NVL).*$")
 
 
+_RAN = {
+    "release": "Releases of {} ran, one with the defect and one without it.",
+    "release-workaround": "A release of {} ran, with the defect; the fixed script goes round it.",
+    "sources": "Files of {} ran, as they are at a commit.",
+    "distilled": "No code of {} ran: the scripts are minimal code with the same defect, written for this corpus.",
+    "pattern": "No code of {} ran: the scripts illustrate a mechanism.",
+}
+_TOLD_SINCE = 3
+"""The semantics from which on evidence has these words; before, it had two of them for everything."""
+
+
+def what_ran(provenance: str, project: str, semantics: int = SEMANTICS) -> str:
+    """Return what of the accused project ran, in a sentence. `semantics` is that of the evidence, if it is from any."""
+    if semantics < _TOLD_SINCE or provenance not in _RAN:
+        return f"Recorded as {provenance}, before the record said what of {project} ran."
+    return _RAN[provenance].format(project)
+
+
 def share(rate: Rate | None) -> str:
     return f"{rate.k} of {rate.n}" if rate and rate.n else "none"
 
