@@ -51,10 +51,11 @@ MINOR = "{}.{}".format(*sys.version_info)
 
 
 def wheel(directory: Path) -> str:
-    """Write the wheel of a package `demo` with a module and byte code for it; return its lock."""
+    """Write the wheel of a package `demo` with two modules, one of them without a package; return its lock."""
     files = {
         "demo/__init__.py": b"VALUE = 1\n",
         "demo/more.py": b"",
+        "spaced/inner.py": b"",  # no __init__.py: it is where any place of the path has such a directory
         "demo-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
         "demo-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

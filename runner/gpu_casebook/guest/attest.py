@@ -278,6 +278,11 @@ def places(spec: ModuleSpec | None) -> list[str]:
     return [spec.origin] if spec.origin and spec.origin != "namespace" else list(spec.submodule_search_locations or ())
 
 
+def resolved(paths: list[str]) -> list[str]:
+    """Return them without links, each once: a package without __init__.py lies in lib and, by its link, in lib64."""
+    return list(dict.fromkeys(map(os.path.realpath, paths)))
+
+
 def on_the_path(site: Site) -> tuple[list[str], list[dict[str, str | None]]]:
     """Return the path of a trial's Python, and what it brings besides the standard library and the packages."""
     own = [*sys.path, str(site.directory), str(site.directory).replace("/lib/", "/lib64/")]
@@ -295,7 +300,7 @@ def on_the_path(site: Site) -> tuple[list[str], list[dict[str, str | None]]]:
     found += [strange(None, f"{place} is on the path") for place in path if place not in {*own, str(here)}]
     for name in names:
         right, taken = places(PathFinder.find_spec(name, own)), seen[name]
-        if right and taken != right and taken not in (["frozen"], ["built-in"]):
+        if right and resolved(taken) != resolved(right) and taken not in (["frozen"], ["built-in"]):
             found.append(strange(None, f"{name} is imported from {', '.join(taken) or 'nowhere'}"))
     return path, found
 
