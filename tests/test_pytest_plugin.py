@@ -235,6 +235,14 @@ class TestEvidence:
         assert Evidence.read(path).case.id == "tiny"
         assert {path.name for path in (checkout.root / "out").glob("*.md")} == {"README.md", "tiny.md", "other.md"}
 
+    def test_a_short_run_replaces_none_that_has_more_trials(self, ran: Run, checkout: Checkout) -> None:
+        ran("cases/tiny", "--casebook-reports", "out").assert_outcomes(passed=1, skipped=1)
+        result = ran("cases/tiny", "--casebook-reports", "out", "--casebook-trials", "1")
+        result.assert_outcomes(failed=1, skipped=1)
+        result.stdout.fnmatch_lines(["evidence: not kept: fewer trials than the case asks for; *"])
+        path = checkout.root / "out" / "evidence" / "tiny" / "interpreter.venv.cpu.json"
+        assert Evidence.read(path).verdict == "confirmed"
+
     def test_reports_that_can_t_be_written_are_said_and_fail_the_run(self, ran: Run, checkout: Checkout) -> None:
         older = checkout.root / "out" / "evidence" / "tiny" / "old.json"
         older.parent.mkdir(parents=True)
@@ -318,5 +326,5 @@ def test_real_trials_alone_and_side_by_side(plain: Checkout, workers: str) -> No
 @pytest.mark.slow
 def test_a_case_of_this_checkout() -> None:
     words = ["-m", "pytest", "cases/rwkv6-backward", "-k", "front-end", "--casebook-engine", "venv"]
-    done = python(*words, "--casebook-trials", "1", "-p", "no:cacheprovider")
+    done = python(*words, "--casebook-trials", "3", "-p", "no:cacheprovider")
     assert "1 passed" in done.stdout, done.stdout + done.stderr

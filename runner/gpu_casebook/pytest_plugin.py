@@ -161,7 +161,7 @@ class CaseItem(pytest.Item):
     def setup(self) -> None:
         from gpu_casebook.console import Console
         from gpu_casebook.errors import CasebookError
-        from gpu_casebook.evidence import Evidence, evidence_path
+        from gpu_casebook.evidence import Evidence, evidence_path, keep
         from gpu_casebook.run.options import Options
         from gpu_casebook.run.pipeline import run_case
 
@@ -170,9 +170,8 @@ class CaseItem(pytest.Item):
         try:
             result = run_case(self.case, options, _engine_for(self.config, self.case.directory.parents[1]), Console())
             if isinstance(result, Evidence) and (reports := _reports(self.config)):
-                path = evidence_path(reports, result)
-                result.write(path)
-                self.user_properties.append(("evidence", str(path)))
+                not_kept = keep(reports, result)
+                self.user_properties.append(("evidence", not_kept or str(evidence_path(reports, result))))
         except (CasebookError, OSError) as error:
             # pytest.fail() would show what led to the error too.
             raise pytest.fail.Exception(str(error), pytrace=False) from None

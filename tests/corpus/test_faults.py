@@ -368,7 +368,7 @@ def test_two_runs_at_once_share_gpus_by_their_locks_and_do_not_harm_each_others_
     for name in "abcd":
         script = alone + "raise RuntimeError('off by two')\n"
         world.write(name, script, alone + "print('all good')\n", hardware="gpus: 1", failure="exception")
-    options = ("--jobs", "2", "--max-age", "0", "--no-probes", "--trials", "2")
+    options = ("--jobs", "2", "--max-age", "0", "--no-probes")
     with world.running(*options) as first, world.running(*options) as second:
         both = [process.communicate(timeout=240)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), both

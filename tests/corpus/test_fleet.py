@@ -25,6 +25,7 @@ from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, Verdict
 from tests.conftest import PLAIN
 from tests.corpus.pool_jobs import job
+from tests.fakes import locked
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (case / "repro.py").write_text("raise ValueError('sizes differ')\n")
     (case / "fixed.py").write_text("print('all good')\n")
     for environment in ("one", "two"):
-        (case / "locks" / f"{environment}.txt").touch()
+        (case / "locks" / f"{environment}.txt").write_text(locked([]))
     return top
 
 

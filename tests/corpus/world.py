@@ -16,6 +16,7 @@ import psutil
 from gpu_casebook.corpus import journal
 from gpu_casebook.corpus.model import Finished, Run
 from tests.engines.subjects import ROOT, this_python
+from tests.fakes import locked
 
 PATIENCE_S = 120.0
 
@@ -73,7 +74,7 @@ class World:
         """Write a case; without more it is confirmed. Its directory."""
         directory = self.root / "cases" / name
         (directory / "locks").mkdir(parents=True)
-        (directory / "locks" / "plain.txt").touch()
+        (directory / "locks" / "plain.txt").write_text(locked([], this_python()))
         (directory / "README.md").write_text("What failed, and why.\n")
         (directory / "repro.py").write_text(repro)
         (directory / "fixed.py").write_text(fixed)

@@ -23,6 +23,7 @@ from tests.conftest import PLAIN
 from tests.daemon import remote
 from tests.daemon.remote import SshServer
 from tests.engines.subjects import ROOT, eventually
+from tests.fakes import locked
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def place(tmp_path: Path) -> Path:
     (case / "fixed.py").write_text("import helper\nprint('all good')\n")
     (case / "helper.py").touch()
     for environment in ("one", "two"):
-        (case / "locks" / f"{environment}.txt").touch()
+        (case / "locks" / f"{environment}.txt").write_text(locked([]))
     return tmp_path
 
 
