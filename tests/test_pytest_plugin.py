@@ -297,7 +297,7 @@ def test_a_run_without_cases_imports_nothing_of_ours(pytester: pytest.Pytester) 
 @pytest.fixture
 def plain(checkout: Checkout) -> Checkout:
     """A case that needs nothing but Python, twice."""
-    directory = checkout.write(TWO_GRADES, name="plain", script="raise ValueError('0.5')\n").parent
+    directory = checkout.write(TWO_GRADES, name="plain", script="raise ValueError('sizes differ')\n").parent
     (directory / "fixed.py").write_text("print('all good')\n")
     write_locks(directory)
     return checkout

@@ -99,7 +99,7 @@ def place(tmp_path: Path) -> Path:
     (case / "locks").mkdir(parents=True)
     shutil.copytree(ROOT / "images", tmp_path / "images")
     (case / "case.yaml").write_text(PLAIN)
-    (case / "repro.py").write_text("import helper\nraise ValueError\n")
+    (case / "repro.py").write_text("import helper\nraise ValueError('sizes differ')\n")
     (case / "fixed.py").write_text("import helper\nprint('all good')\n")
     (case / "helper.py").touch()
     for environment in ("one", "two"):
