@@ -202,9 +202,7 @@ class Strange(Document):
 class Content(Document):
     """The files of all packages, compared with the hashes that came with them."""
 
-    state: str
-    """A digest over size, inode and times of every file: where it is equal on one machine, nothing was written."""
-    files: int | None = None
+    files: int
     strange: list[Strange] = Field(default_factory=list)
 
 

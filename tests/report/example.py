@@ -76,7 +76,7 @@ ATTESTATION = Attestation(
     python="3.11.2",
     platform="Linux-6.1.0-x86_64-with-glibc2.36",
     packages={"torch": "2.2.2", "triton": "2.2.0", "numpy": "1.26.4", "setuptools": "69.5.1"},
-    content=Content(state="5a" * 32, files=20_341),
+    content=Content(files=20_341),
     cuda_driver="13.0",
     driver="580.159.04",
     gpus=[H200],

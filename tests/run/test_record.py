@@ -2,8 +2,7 @@ import pytest
 
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Attestation
-from gpu_casebook.run.drift import Loaded, apart, differences, strangers, told_apart
-from gpu_casebook.run.record import told
+from gpu_casebook.run.attesting import Loaded, apart, differences, strangers, told, told_apart
 from gpu_casebook.trial import Recipe
 
 HASH = "--hash=sha256:" + "a" * 64
@@ -26,7 +25,7 @@ TOLD = '{"python": "3.11.2", "platform": "Linux", "packages": {"NumPy": "1.26.4"
 
 class TestAttestation:
     def test_among_other_output(self) -> None:
-        found = told(f"== banner ==\n{{not this\n{TOLD}\n\nbye\n", Attestation)
+        found = told(f"== banner ==\n{{not this\n{TOLD}\n\nbye\n")
         assert found.packages["NumPy"] == "1.26.4"
 
     @pytest.mark.parametrize(
@@ -35,7 +34,7 @@ class TestAttestation:
     )
     def test_broken(self, stdout: str, expected: str) -> None:
         with pytest.raises(EngineError, match=expected):
-            told(stdout, Attestation)
+            told(stdout)
 
 
 class TestDrift:
@@ -46,7 +45,7 @@ class TestDrift:
         return told_apart(differences(Recipe(image="cpu", lock=lock), found), own={"numpy"})
 
     def test_exact(self) -> None:
-        assert list(differences(Recipe(image="cpu", lock=LOCK), told(TOLD, Attestation))) == []
+        assert list(differences(Recipe(image="cpu", lock=LOCK), told(TOLD))) == []
 
     def test_what_is_not_locked(self) -> None:
         assert self.drift(numpy="1.26.4", some_thing="1.0", pip="24.0", triton="3.6.0") == (

@@ -33,7 +33,7 @@ def path_list(*parts: str | None) -> str:
 class Prepared:
     """An environment that is ready for trials."""
 
-    key: str  # equal keys, equal content
+    key: str  # equal keys, equal content: every file of it
     python: str  # path of the Python inside the environment
     image: ImageFacts | None = None
 
@@ -105,8 +105,9 @@ class Engine(Protocol):
         return nullcontext(self)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """Run one trial to its end. Raises EngineError if the engine goes away meanwhile.
+        """Run one trial to its end; one that changed a file of its environment is `infra`.
 
+        Raises EngineError if the engine goes away meanwhile.
         On KeyboardInterrupt the trial's processes are gone when the exception leaves this call.
         """
         raise NotImplementedError

@@ -1,9 +1,8 @@
 """Prints, as one line of JSON, what is really installed and there: Python, packages and their files, driver, GPUs.
 
-Run as `python -I -S attest.py WHAT [STATE]` with a trial's variables, directory and files. -I and -S keep away what
-those may bring; a second Python is started without them, to tell where a trial would import from. WHAT is `versions`,
-`files` for packages by their files too, or `content` for nothing but those. STATE is a digest over their sizes, inodes
-and times, as it was seen last: if it still is that they are not read again, and if not, byte code is compared as well.
+Run as `python -I -S attest.py WHAT` with a trial's variables, directory and files. -I and -S keep away what those may
+bring; a second Python is started without them, to tell where a trial would import from. WHAT is `versions`, or `files`
+for packages by their files too.
 A script for the inside of an environment: it stands alone, with Python 3.8's standard library and nothing else. It
 asks the driver's own libraries, never PyTorch, and what can't be found out is null or left out.
 Sources: CUDA driver API (cuda.h) and NVML (nvml.h), whose functions return 0 on success; RECORD, as in PEP 376 and 427.
@@ -17,7 +16,6 @@ import csv
 import ctypes
 import hashlib
 import json
-import marshal
 import os
 import platform
 import re
@@ -55,7 +53,8 @@ def packages(path: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for distribution in metadata.distributions(path=path):
         try:
-            name, version = distribution.metadata["Name"], distribution.version
+            told = distribution.metadata  # reads the file each time
+            name, version = told["Name"], told["Version"]
         except Exception:  # noqa: BLE001, S112 - a broken installation is no reason to report nothing
             continue
         if name and version:
@@ -165,26 +164,12 @@ class Site:
         first = {top.partition(".")[0] for top in self.tops}
         return {name for name in first if name.isidentifier() and name != "__pycache__"}
 
-    def files(self) -> dict[str, os.stat_result]:
+    def files(self) -> set[str]:
         """Return every file that lies there or that a RECORD names."""
-        below = [os.path.join(place, name) for place, _, names in os.walk(self.directory) for name in names]  # noqa: PTH118 many
-        found = {}
-        for path in sorted({*below, *self.records}):
-            try:
-                found[path] = os.lstat(path)
-            except OSError:
-                continue
-        return found
+        below = {os.path.join(place, name) for place, _, names in os.walk(self.directory) for name in names}  # noqa: PTH118 many
+        return below | set(filter(os.path.lexists, self.records))
 
-    def state(self) -> str:
-        """Return a digest over where every file lies, its size, inode and times."""
-        digest = hashlib.sha256()
-        for path, seen in self.files().items():
-            numbers = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
-            digest.update(f"{os.path.relpath(path, self.directory)}\0{numbers}\0".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
-
-    def strange(self, *, byte_code: bool) -> list[dict[str, str | None]]:
+    def strange(self) -> list[dict[str, str | None]]:
         """Return what is not as the packages brought it: files that differ, are missing, or came from elsewhere."""
         there = self.files()
         packed = [path for path, (_, told) in self.records.items() if told and not path.endswith(".pyc")]
@@ -195,9 +180,9 @@ class Site:
             if not same:
                 word = "is not the file that was installed" if path in there else "is missing"
                 found.setdefault(self.records[path][0], []).append(f"{self._shown(path)} {word}")
-        for path in there:
+        for path in sorted(there):
             if path.endswith(".pyc"):
-                wrong = stale(path, compared=byte_code)
+                wrong = unchecked(path)
                 if wrong:
                     found.setdefault(self._owner(path), []).append(f"{self._shown(path)} {wrong}")
             elif path not in self.records:
@@ -242,24 +227,17 @@ def digest_of(path: str, told: str) -> bool:
     return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() == wanted
 
 
-def stale(path: str, *, compared: bool) -> str | None:
-    """Return what is wrong with byte code: Python would take it, and it is not what its source says."""
+def unchecked(path: str) -> str | None:
+    """Return why Python would take this byte code whatever its source says; None if it compares the two."""
     code = Path(path)
-    source = code.parent.parent / f"{code.name.split('.')[0]}.py"
+    if code.parent.name != "__pycache__":
+        return None if code.with_suffix(".py").exists() else "is byte code without a source"
     try:
-        data, seen = code.read_bytes() if compared else code.open("rb").read(16), source.stat()
+        with code.open("rb") as file:
+            flags = file.read(8)[4:]
     except OSError:
-        return "is byte code without a source" if code.parent.name != "__pycache__" else None
-    flags, changed, size = (int.from_bytes(data[at : at + 4], "little") for at in (4, 8, 12))
-    if flags:
-        return "is byte code that is not checked against its source"
-    if not compared or (changed, size) != (int(seen.st_mtime) & 0xFFFFFFFF, seen.st_size & 0xFFFFFFFF):
-        return None  # Python compiles the source anew
-    try:
-        same = marshal.loads(data[16:]) == compile(source.read_bytes(), str(source), "exec", dont_inherit=True)  # noqa: S302
-    except Exception:  # noqa: BLE001 of another Python, or broken
-        same = False
-    return None if same else "is byte code of another source"
+        return None
+    return "is byte code that is not checked against its source" if any(flags) else None
 
 
 def look(names: list[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -305,11 +283,9 @@ def on_the_path(site: Site) -> tuple[list[str], list[dict[str, str | None]]]:
     return path, found
 
 
-def attest(what: str, known: str | None = None) -> dict[str, object]:
+def attest(what: str) -> dict[str, object]:
     base = Path(sys.executable).parents[1]
     site = Site(base / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages")
-    if what == "content":
-        return content(site, known)
     cuda = library("libcuda.so.1")
     driver = driver_version()
     path, found = on_the_path(site)
@@ -320,18 +296,11 @@ def attest(what: str, known: str | None = None) -> dict[str, object]:
         "os": operating_system(),
         "packages": packages(path),
         "strange": found,
-        "content": content(site, known) if what == "files" else None,
+        "content": {"files": len(site.records), "strange": site.strange()} if what == "files" else None,
         "cuda_driver": cuda and cuda_version(cuda),
         "driver": driver,
         "gpus": gpus(cuda, driver) if cuda else [],
     }
-
-
-def content(site: Site, known: str | None) -> dict[str, object]:
-    state = site.state()
-    if state == known:
-        return {"state": state, "files": None}
-    return {"state": state, "files": len(site.records), "strange": site.strange(byte_code=known is not None)}
 
 
 if __name__ == "__main__":

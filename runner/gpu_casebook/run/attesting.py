@@ -1,97 +1,88 @@
-"""Looks at an environment from inside, as a trial would find it: `gpu_casebook.guest.attest`, and what is kept of it.
+"""What is really in an environment, told from inside as a trial would find it, against what is locked.
 
-Reading all files of an environment takes seconds to a minute. So what was found is kept in the user's cache with a
-digest over size, inode and times of every file: while that stays the same, for any run, nothing is read again.
+`gpu_casebook.guest.attest` looks. Reading all files takes seconds to a minute; so what was found in them is kept in the
+user's cache. Engines see to it that environments of one key have the same files, around each trial too.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from packaging.utils import canonicalize_name
 from platformdirs import user_cache_path
+from pydantic import ValidationError
 
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
 from gpu_casebook.errors import CasebookError, EngineError
-from gpu_casebook.evidence import Attestation, Content, Strange
+from gpu_casebook.evidence import Attestation, Content
 from gpu_casebook.guest import attest as guest
+from gpu_casebook.kinds import Variant
+from gpu_casebook.packages.lock import Pin, read_lock, same_version
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.record import AttestedEnvironment, told
+from gpu_casebook.text import one_line
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 _LIMITS = Limits(timeout_s=900.0, output_bytes=4 * 2**20)
-_WRITTEN = Strange(text="files of packages were written while the trials ran")
+_RELEVANT = re.compile(r"torch|triton|nvidia-.*")
+_DRIVER = re.compile(r"lib(cuda|cudadebugger|nvidia-.*|nvcuvid)\.so.*")
+_ENVIRONMENT = "/env/"
+"""As the venv engine calls it."""
+_LISTED = 300
+_OTHER = ""
+"""About nothing that a failure can depend on."""
 
 
 @dataclass(frozen=True)
-class Attesting:
-    """`files` are those that a trial gets."""
+class AttestedEnvironment:
+    """A prepared environment and what was found in it."""
 
-    plan: Plan
-    guard: Guard
-    files: Mapping[str, bytes]
-
-    def look(self, prepared: Prepared, recipe: Recipe) -> AttestedEnvironment:
-        """Raises EngineError where the environment can't be inspected."""
-        if recipe.use_image:
-            found = told(self._ask(prepared, ["versions"], self.plan.gpus), Attestation)
-            return AttestedEnvironment(prepared, recipe, found)
-        known = _known(prepared)
-        found = told(self._ask(prepared, ["files", *_state(known)], self.plan.gpus), Attestation)
-        if found.content:
-            found = found.model_copy(update={"content": _settled(prepared, known, found.content)})
-        return AttestedEnvironment(prepared, recipe, found)
-
-    def again(self, place: AttestedEnvironment) -> AttestedEnvironment:
-        """Return what is there after the trials. They can't write to an image. Raises as `look`."""
-        before = place.attestation.content
-        if place.prepared.image or not before:
-            return place
-        found = told(self._ask(place.prepared, ["content", *_state(before)]), Content)
-        if found.state == before.state:
-            return place
-        strange = [*place.attestation.strange, _WRITTEN]
-        changed = {"strange": strange, "content": _settled(place.prepared, before, found)}
-        return replace(place, attestation=place.attestation.model_copy(update=changed))
-
-    def _ask(self, prepared: Prepared, words: Sequence[str], gpus: Sequence[int] = ()) -> str:
-        path = Path(guest.__file__)
-        request = TrialRequest(
-            files={**self.files, path.name: path.read_bytes()},
-            arguments=["-I", "-S", path.name, *words],
-            limits=_LIMITS,
-            variables=self.plan.spec.variables,
-            gpus=gpus,
-        )
-        result = self.guard.run(prepared, request)
-        if result.exit_status != 0:
-            raise EngineError(f"the environment can't be inspected: {_failure(result)}")
-        return result.stdout
+    prepared: Prepared
+    recipe: Recipe
+    attestation: Attestation
 
 
-def _place(prepared: Prepared) -> Path:
-    name = hashlib.sha256(f"{prepared.key}\0{prepared.python}".encode()).hexdigest()[:16]
-    return user_cache_path("casebook") / "attested" / f"{name}.json"
-
-
-def _known(prepared: Prepared) -> Content | None:
+def attested(
+    plan: Plan, guard: Guard, files: Mapping[str, bytes], prepared: Prepared, recipe: Recipe
+) -> AttestedEnvironment:
+    """Look into an environment; `files` are those that a trial gets. Raises EngineError where that can't be done."""
+    kept = user_cache_path("casebook") / "attested" / f"{hashlib.sha256(prepared.key.encode()).hexdigest()[:16]}.json"
+    known = None
     with suppress(CasebookError):  # it is not there, or of another version
-        return Content.read(_place(prepared))
-    return None
+        known = Content.read(kept)
+    path = Path(guest.__file__)
+    request = TrialRequest(
+        files={**files, path.name: path.read_bytes()},
+        arguments=["-I", "-S", path.name, "versions" if recipe.use_image or known else "files"],
+        limits=_LIMITS,
+        variables=plan.spec.variables,
+        gpus=plan.gpus,
+    )
+    result = guard.run(prepared, request)
+    if result.exit_status != 0:
+        raise EngineError(f"the environment can't be inspected: {_failure(result)}")
+    found = told(result.stdout)
+    if found.content:
+        found.content.write(kept)
+    elif not recipe.use_image:
+        found = found.model_copy(update={"content": known})
+    return AttestedEnvironment(prepared, recipe, found)
 
 
-def _state(known: Content | None) -> list[str]:
-    return [known.state] if known else []
-
-
-def _settled(prepared: Prepared, known: Content | None, found: Content) -> Content:
-    """Return what was known where nothing was read again; keep what is new."""
-    if known and found.files is None:
-        return known
-    found.write(_place(prepared))
-    return found
+def told(stdout: str) -> Attestation:
+    """Parse what attest.py printed, ignoring what an image's start-up printed around it. Raises EngineError."""
+    for line in reversed(stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                return Attestation.model_validate_json(line)
+            except ValidationError as error:
+                why = error.errors()[0]["msg"]
+                raise EngineError(f"the environment can't be inspected: its attestation is broken: {why}") from None
+    raise EngineError("the environment can't be inspected: it printed no attestation")
 
 
 def _failure(result: TrialResult) -> str:
@@ -99,3 +90,92 @@ def _failure(result: TrialResult) -> str:
         return result.infra
     said = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
     return f"its Python ended with {result.signal or f'exit status {result.exit_status}'}: {said}"
+
+
+class Difference(NamedTuple):
+    """One line of drift. `about` is a package by its canonical name; None for what acts on all that a trial runs."""
+
+    text: str
+    about: str | None = None
+
+    def of(self, variant: str) -> "Difference":
+        return self._replace(text=f"{variant}: {self.text}")
+
+
+@dataclass
+class Loaded:
+    """What the trials of one variant were seen to have loaded, and which foreign Pythons ran in them."""
+
+    libraries: set[str] = field(default_factory=set)
+    pythons: set[str] = field(default_factory=set)
+
+
+def drift(
+    plan: Plan, places: Mapping[Variant, AttestedEnvironment], loaded: Mapping[Variant, Loaded]
+) -> Iterator[Difference]:
+    """Yield all that a run had and its locks do not say. Nothing means exact."""
+    repro, fixed = (places[variant] for variant in Variant)
+    if repro is fixed:
+        yield from differences(repro.recipe, repro.attestation)
+    else:
+        for variant, place in places.items():
+            yield from (each.of(variant) for each in differences(place.recipe, place.attestation))
+        yield from apart(repro.attestation, fixed.attestation)
+    if path := plan.spec.variables.get("LD_LIBRARY_PATH"):
+        yield Difference(f"the variable LD_LIBRARY_PATH is {path}")
+    for variant, seen in loaded.items():
+        yield from (each.of(variant) for each in strangers(seen, in_image=repro.prepared.image is not None))
+
+
+def told_apart(found: Iterable[Difference], own: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the lines that the failure can depend on, and the others. `own` are the packages that the case pins."""
+    relevant, other = list[str](), list[str]()
+    for text, about in dict.fromkeys(found):
+        (relevant if about is None or about in own or _RELEVANT.fullmatch(about) else other).append(text)
+    return relevant, other
+
+
+def differences(recipe: Recipe, found: Attestation) -> Iterator[Difference]:
+    """Yield the differences of what was found in an environment from what its lock says. None means exact."""
+    lock = read_lock(recipe.lock)
+    minor = ".".join(found.python.split(".")[:2])
+    for word, said in {"declared": recipe.python, "locked": lock.basis.get("python", recipe.python)}.items():
+        if said not in {minor, found.python}:
+            about = _OTHER if said.startswith(f"{minor}.") else None
+            yield Difference(f"Python: {said} {word}, {found.python} found", about)
+    if recipe.use_image:
+        yield Difference(f"image: {recipe.use_image} as it stands, its files were not compared", _OTHER)
+    versions: dict[str, str] = {canonicalize_name(name): version for name, version in found.packages.items()}
+    for pin in lock.pins:
+        yield from _difference(pin, versions.pop(pin.name, None))
+    relevant = [name for name in versions if _RELEVANT.fullmatch(name)]
+    yield from (Difference(f"{name}: not locked, {versions.pop(name)} found", name) for name in relevant)
+    if versions:
+        listed = one_line(", ".join(map(" ".join, versions.items())), _LISTED)
+        yield Difference(f"not locked, and installed: {listed}", _OTHER)
+    for each in [*found.strange, *(found.content.strange if found.content else ())]:
+        package = each.package and canonicalize_name(each.package)
+        yield Difference(f"{package}: {each.text}" if package else each.text, package)
+
+
+def _difference(locked: Pin, found: str | None) -> Iterator[Difference]:
+    if found is None:
+        yield Difference(f"{locked.name}: {locked.version} locked, none found", locked.name)
+    elif not same_version(locked.version, found):
+        build = ", another build of it" if same_version(locked.version, found.split("+")[0]) else ""
+        yield Difference(f"{locked.name}: {locked.version} locked, {found} found{build}", locked.name)
+
+
+def apart(repro: Attestation, fixed: Attestation) -> Iterator[Difference]:
+    """Yield what is not alike in the environments of both variants, and is no package."""
+    for what, one, other in (("Python", repro.python, fixed.python), ("glibc", repro.glibc, fixed.glibc)):
+        if one != other:
+            yield Difference(f"{what}: {one} for repro, {other} for fixed", _OTHER)
+
+
+def strangers(seen: Loaded, *, in_image: bool) -> Iterator[Difference]:
+    """Yield what trials loaded or ran that is not of their environment. All libraries of an image are."""
+    yield from (Difference(f"{place} ran, which is not the environment's Python") for place in sorted(seen.pythons))
+    for path in () if in_image else sorted(seen.libraries):
+        if not path.startswith(_ENVIRONMENT) and not _DRIVER.fullmatch(path.rpartition("/")[2]):
+            yield Difference(f"{path} was loaded, which is not of the environment")

@@ -1,7 +1,7 @@
 """The pipeline: case -> environment -> engine -> trials -> verdict -> evidence."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,12 +13,11 @@ from gpu_casebook.judging.decision import Tally
 from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
-from gpu_casebook.run.attesting import Attesting
-from gpu_casebook.run.drift import Loaded
+from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, attested
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import Bench, run_probes
-from gpu_casebook.run.record import AttestedEnvironment, evidence
+from gpu_casebook.run.record import evidence
 from gpu_casebook.run.sanitized import judged, sanitized_trials, summary_of
 from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
 
@@ -72,20 +71,19 @@ class _Run:
         # before the GPUs are held: building one takes minutes, and no GPU
         environments = _prepare(plan, self.engine, self.console)
         with self.guard.hold_gpus(self.console.say):
-            attesting = Attesting(plan, self.guard, plan.case.payload())
-            places = self._places(lambda wanted: attesting.look(environments[wanted], wanted))
+            files = plan.case.payload()
+            found = {wanted: attested(plan, self.guard, files, there, wanted) for wanted, there in environments.items()}
+            places = {variant: found[wanted] for variant, wanted in _recipes(plan).items()}
             prepared = time.monotonic()
             reason = plan.gpu_mismatch(places[Variant.REPRO].attestation)
             if reason:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
             plan.refuse_unfit({variant: place.attestation for variant, place in places.items()})
-            trials = self._trials(places, attesting.files)
+            trials = self._trials(places, files)
             prepared_for = {variant: place.prepared for variant, place in places.items()}
             bench = Bench(plan, self.guard, self.console, prepared_for)
             sanitized = sanitized_trials(bench)
             probes = run_probes(bench, trials, sanitized) if plan.options.probes else []
-            found = {place.recipe: place for place in places.values()}
-            places = self._places(lambda wanted: attesting.again(found[wanted]))
         ended = time.monotonic()
         return evidence(
             plan,
@@ -99,12 +97,6 @@ class _Run:
             durations=Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun),
             runner=runner,
         )
-
-    def _places(self, look: Callable[[Recipe], AttestedEnvironment]) -> dict[Variant, AttestedEnvironment]:
-        """Return each variant's environment with what was found in it; one that both have is looked at once."""
-        recipes = _recipes(self.plan)
-        places = {wanted: look(wanted) for wanted in dict.fromkeys(recipes.values())}
-        return {variant: places[wanted] for variant, wanted in recipes.items()}
 
     def _trials(self, places: Mapping[Variant, AttestedEnvironment], files: Mapping[str, bytes]) -> list[Trial]:
         """Run trials of both variants, in turns, each in a fresh process, until the verdict is settled."""

@@ -1,19 +1,12 @@
 """What was planned, found and seen -> Evidence. Pure."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import TypeVar
 
-from pydantic import ValidationError
-
-from gpu_casebook.document import Document
-from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.errors import EngineError
+from gpu_casebook.engines.base import Engine
 from gpu_casebook.evidence import (
-    Attestation,
     CaseFacts,
     Durations,
     EngineFacts,
@@ -30,20 +23,8 @@ from gpu_casebook.judging.sanitized import settled, signature
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.run.drift import Difference, Loaded, apart, differences, strangers, told_apart
+from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, drift, told_apart
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.trial import Recipe
-
-Told = TypeVar("Told", bound=Document)
-
-
-@dataclass(frozen=True)
-class AttestedEnvironment:
-    """A prepared environment and what was found in it."""
-
-    prepared: Prepared
-    recipe: Recipe
-    attestation: Attestation
 
 
 def evidence(
@@ -113,7 +94,7 @@ def _environment_facts(
     own = {Variant.REPRO: case.manifest.repro.requirements, Variant.FIXED: case.manifest.fixed.requirements}
     repro, fixed = (places[variant] for variant in Variant)
     pinned = pins([*spec.requirements, *chain(*own.values())])
-    relevant, aside = told_apart(_differences(plan, places, loaded), own=pinned)
+    relevant, aside = told_apart(drift(plan, places, loaded), own=pinned)
     return EnvironmentFacts(
         name=plan.environment,
         grade=spec.grade,
@@ -130,31 +111,3 @@ def _environment_facts(
         drift=[*relevant, *aside],
         aside=len(aside),
     )
-
-
-def _differences(
-    plan: Plan, places: Mapping[Variant, AttestedEnvironment], loaded: Mapping[Variant, Loaded]
-) -> Iterator[Difference]:
-    repro, fixed = (places[variant] for variant in Variant)
-    if repro is fixed:
-        yield from differences(repro.recipe, repro.attestation)
-    else:
-        for variant, place in places.items():
-            yield from (each.of(variant) for each in differences(place.recipe, place.attestation))
-        yield from apart(repro.attestation, fixed.attestation)
-    if path := plan.spec.variables.get("LD_LIBRARY_PATH"):
-        yield Difference(f"the variable LD_LIBRARY_PATH is {path}")
-    for variant, seen in loaded.items():
-        yield from (each.of(variant) for each in strangers(seen, in_image=repro.prepared.image is not None))
-
-
-def told(stdout: str, kind: type[Told]) -> Told:
-    """Parse what attest.py printed, ignoring what an image's start-up printed around it. Raises EngineError."""
-    for line in reversed(stdout.splitlines()):
-        if line.startswith("{"):
-            try:
-                return kind.model_validate_json(line)
-            except ValidationError as error:
-                why = error.errors()[0]["msg"]
-                raise EngineError(f"the environment can't be inspected: its attestation is broken: {why}") from None
-    raise EngineError("the environment can't be inspected: it printed no attestation")

@@ -85,7 +85,7 @@ class VenvEngine(Engine):
             sealed = _intact(directory, note) or self._build(directory, recipe, note)
         python = str(directory / "bin" / "python")
         self._made[python] = recipe, sealed
-        return Prepared(key=_key(recipe), python=python)
+        return Prepared(key=f"{_key(recipe)} {sealed.content}", python=python)
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
         return [recipe for recipe in recipes if not _is_complete(self._directory(recipe))]

@@ -50,6 +50,11 @@ class Seal:
         write_whole(_place(self.directory), json.dumps(self.files))
         return self
 
+    @property
+    def content(self) -> str:
+        """A digest over the content of all files."""
+        return hashlib.sha256(json.dumps([(name, digest) for name, (_, digest) in sorted(self.files.items())]).encode()).hexdigest()
+
     def changed(self) -> list[str]:
         """Return the paths of what is another, new or gone."""
         now = _stamps(self.directory)
