@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.daemon.client import DockerClient, connect
-from gpu_casebook.devices import aside
+from gpu_casebook.devices import hardware
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images.build import ensure
 from gpu_casebook.kinds import Variant
@@ -83,7 +83,7 @@ print(f"rel_err={lost(1.0)}")
 def none_set_aside(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sets a GPU of this host aside, or takes one back."""
     place = tmp_path_factory.mktemp("aside")
-    monkeypatch.setattr(aside, "lock_directory", lambda: place)
+    monkeypatch.setattr(hardware, "lock_directory", lambda: place)
     monkeypatch.setattr(attesting, "user_cache_path", lambda _name: place)
 
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
-from gpu_casebook.devices import aside
+from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Engine
 from tests.fakes import FakeEngine
@@ -35,7 +35,7 @@ def litter(monkeypatch: pytest.MonkeyPatch) -> None:
         return [engine]
 
     monkeypatch.setattr(choosing, "reachable", reachable)
-    aside.put("GPU-0", 0, "it needs a reset")
+    hardware.set_aside("GPU-0", 0, "it needs a reset")
 
 
 def clean(*words: str) -> list[str]:
@@ -50,7 +50,7 @@ def test_a_dry_run_tells_what_would_be_removed_and_removes_nothing() -> None:
         gpu, *lines = clean("--dry-run")
         assert gpu.startswith("would be taken back: GPU-0 (GPU 0 is set aside since")
         assert lines == ["would remove container casebook-1"]
-    assert aside.why("GPU-0")
+    assert hardware.why_aside("GPU-0")
 
 
 @pytest.mark.usefixtures("litter")

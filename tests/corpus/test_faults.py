@@ -329,9 +329,9 @@ FAKE_GPUS = """
 import os
 if os.environ.get("FAKE_GPUS"):
     try:
-        import gpu_casebook.run.pipeline
-        from gpu_casebook.devices import aside, hardware
+        from gpu_casebook.devices import hardware
         from gpu_casebook.evidence import Gpu
+        from gpu_casebook.run import attesting
     except ImportError:
         pass  # another Python than the runner's
     else:
@@ -341,9 +341,9 @@ if os.environ.get("FAKE_GPUS"):
         locks = Path(os.environ["FAKE_LOCKS"])
         host = [hardware.HostGpu(index=n, uuid=f"GPU-fake-{n}", minor=n, free_bytes=1, **facts) for n in range(count)]
         hardware.gpus = lambda: host
-        hardware.lock_directory = aside.lock_directory = lambda: locks
-        real = gpu_casebook.run.pipeline.attestation
-        gpu_casebook.run.pipeline.attestation = lambda text: real(text).model_copy(update={"gpus": [Gpu(**facts)]})
+        hardware.lock_directory = lambda: locks
+        real = attesting.told
+        attesting.told = lambda text: real(text).model_copy(update={"gpus": [Gpu(**facts)]})
 """
 ALONE = """
 import os, time

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpu_casebook.devices import hardware
-from gpu_casebook.devices.hardware import HostGpu, gpus, lock_gpus, meets, suitable
+from gpu_casebook.devices.hardware import HostGpu, gpus, lock_directory, lock_gpus, meets, suitable
 from gpu_casebook.evidence import Gpu
 from gpu_casebook.manifest.model import EnvironmentSpec
 
@@ -159,6 +159,12 @@ def test_what_a_trial_sees_can_be_asked_too() -> None:
 def test_suitable_are_the_fit_ones_and_the_freest_first() -> None:
     busy = replace(H200, index=2, free_bytes=5)
     assert suitable(spec(compute_capability=">=9"), [busy, A100, H200]) == [0, 2]
+
+
+@pytest.fixture(autouse=True)
+def real_locks(none_set_aside: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the usual place, where other processes look for them."""
+    monkeypatch.setattr(hardware, "lock_directory", lock_directory)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.console import Console
-from gpu_casebook.devices import aside, hardware, kernel_log
-from gpu_casebook.devices.aside import lock_directory
+from gpu_casebook.devices import hardware, kernel_log
+from gpu_casebook.devices.hardware import lock_directory, why_aside
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
 from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict, Xid
@@ -111,7 +111,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 @pytest.fixture(autouse=True)
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "gpus", lambda: [replace(H200, pci="0000:00:06.0", aside=aside.why(H200.uuid))])
+    monkeypatch.setattr(hardware, "gpus", lambda: [replace(H200, pci="0000:00:06.0", aside=why_aside(H200.uuid))])
 
 
 @pytest.fixture
@@ -151,14 +151,14 @@ def test_a_good_gpu_is_no_hindrance(case: Case, engine: FakeEngine, driver: Driv
     evidence, _ = go(case, engine)
     assert evidence.verdict is Verdict.CONFIRMED
     assert driver.waits == 0
-    assert aside.why(H200.uuid) is None
+    assert why_aside(H200.uuid) is None
 
 
 def test_memory_that_comes_back_is_waited_for(case: Case, engine: FakeEngine, driver: Driver) -> None:
     engine.before_trial = after(2, lambda: driver.states.__setitem__(slice(None), [LEAK, LEAK, LEAK, IDLE]))
     assert go(case, engine)[0].verdict is Verdict.CONFIRMED
     assert driver.waits == 3
-    assert aside.why(H200.uuid) is None
+    assert why_aside(H200.uuid) is None
 
 
 def test_a_gpu_whose_memory_stays_taken_is_set_aside(case: Case, engine: FakeEngine, driver: Driver) -> None:
@@ -169,7 +169,7 @@ def test_a_gpu_whose_memory_stays_taken_is_set_aside(case: Case, engine: FakeEng
     assert evidence.verdict is Verdict.INCONCLUSIVE
     assert len(engine.requests) == 2
     spoiled = evidence.trials[-1]
-    assert spoiled.infra == aside.why(H200.uuid)
+    assert spoiled.infra == why_aside(H200.uuid)
     assert spoiled.observation.exit_status is None
     assert "GPU 0 is set aside since " in (spoiled.infra or "")
     assert "no process has it; `nox -s clean` takes it back" in (spoiled.infra or "")
@@ -213,7 +213,7 @@ def test_a_process_that_stays_ends_the_trials_but_breaks_no_gpu(case: Case, engi
     assert evidence.verdict is Verdict.INCONCLUSIVE
     assert evidence.trials[-1].infra == "GPU 0: process 7 of an earlier trial still on it"
     assert len(engine.requests) == 1
-    assert aside.why(H200.uuid) is None
+    assert why_aside(H200.uuid) is None
 
 
 def test_on_a_shared_gpu_others_trials_and_memory_are_no_fault(
@@ -236,7 +236,7 @@ def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> N
             TrialRequest(files={}, arguments=["repro.py"], gpus=[0]),
         )
     assert "needs a reset" in (result.infra or "")
-    assert aside.why(H200.uuid)
+    assert why_aside(H200.uuid)
 
 
 def test_what_a_killed_run_left_on_the_gpu_is_removed_first(
@@ -267,14 +267,14 @@ def test_strangers_are_said_once_and_left_alone(case: Case, engine: FakeEngine, 
     assert evidence.verdict is Verdict.CONFIRMED
     assert said.count("by process 8") == 1
     assert driver.waits == guard.POLLS
-    assert aside.why(H200.uuid) is None
+    assert why_aside(H200.uuid) is None
 
 
 def test_a_gpu_set_aside_is_not_chosen_and_clean_takes_it_back(
     case: Case, engine: FakeEngine, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aside.put(H200.uuid, 0, "it needs a reset")
-    aside.put(H200.uuid, 0, "a later reason")
+    hardware.set_aside(H200.uuid, 0, "it needs a reset")
+    hardware.set_aside(H200.uuid, 0, "a later reason")
     result = run_case(case, Options(environment="current"), engine, Console(io.StringIO()))
     assert isinstance(result, Skipped)
     assert "GPU 0 is set aside since " in result.reasons[0]
@@ -290,21 +290,21 @@ def test_a_gpu_set_aside_is_not_chosen_and_clean_takes_it_back(
 
 
 def test_set_aside_while_the_run_waited_for_its_lock(case: Case, engine: FakeEngine, driver: Driver) -> None:
-    engine.before_trial = after(1, lambda: aside.put(H200.uuid, 0, "it needs a reset"))
+    engine.before_trial = after(1, lambda: hardware.set_aside(H200.uuid, 0, "it needs a reset"))
     evidence, _ = go(case, engine)
     assert evidence.verdict is Verdict.INCONCLUSIVE
     assert len(evidence.trials_of(Variant.REPRO)) == 1
 
 
 def test_a_note_that_says_nothing_still_counts() -> None:
-    (aside.lock_directory() / "GPU-0.aside").write_text("")
-    assert aside.why("GPU-0") == "GPU GPU-0 is set aside; `nox -s clean` takes it back"
+    (hardware.lock_directory() / "GPU-0.aside").write_text("")
+    assert why_aside("GPU-0") == "GPU GPU-0 is set aside; `nox -s clean` takes it back"
 
 
 def test_notes_lie_beside_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(aside, "lock_directory", lock_directory)
-    aside.put("GPU-1", 1, "it needs a reset")
+    monkeypatch.setattr(hardware, "lock_directory", lock_directory)
+    hardware.set_aside("GPU-1", 1, "it needs a reset")
     assert (tmp_path / "casebook-gpus" / "GPU-1.aside").stat().st_mode & 0o666 == 0o666
 
 

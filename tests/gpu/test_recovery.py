@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpu_casebook.devices import aside, hardware
+from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, assess
@@ -103,4 +103,4 @@ def test_an_illegal_access_breaks_no_gpu(gpu: HostGpu) -> None:
         assert assess(before, during, []).condition is Condition.LEFTOVER
     assert assess(before, after, []).condition is Condition.GOOD
     assert said == []
-    assert aside.why(gpu.uuid) is None
+    assert hardware.why_aside(gpu.uuid) is None

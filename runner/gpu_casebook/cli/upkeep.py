@@ -147,10 +147,10 @@ def clean(
 
     GPUs that were set aside after a fault are taken back.
     """
-    from gpu_casebook.devices import aside
+    from gpu_casebook.devices import hardware
     from gpu_casebook.engines.registry import reachable
 
-    for line in aside.take_back(dry_run=dry_run):
+    for line in hardware.take_back(dry_run=dry_run):
         print(f"{'would be ' * dry_run}taken back: {line}")
     engines = reachable(root())
     lines = [line for engine in engines for line in (engine.left() if dry_run else engine.sweep())]

@@ -1,26 +1,28 @@
-"""GPUs of this host: which there are, which fit an environment, and a lock for each across processes."""
+"""GPUs of this host: which there are, which fit an environment or are set aside, and a lock for each."""
 
 import ctypes
 import fcntl
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pynvml
 from packaging.specifiers import SpecifierSet
 
-from gpu_casebook.devices import aside
-from gpu_casebook.devices.aside import lock_directory
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.evidence import Gpu
 from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note
 
 _POLL_S = 0.5
+_SUFFIX = ".aside"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class HostGpu:
     free_bytes: int = 0
     driver: str = ""
     pci: str = ""  # its address as "00000000:00:06.0", by which the kernel log knows it
-    aside: str | None = None  # why it is not to be used, and what to do about it: see `devices/aside.py`
+    aside: str | None = None  # why it is not to be used, and what to do about it: see `set_aside`
 
 
 def gpus() -> list[HostGpu]:
@@ -74,7 +76,7 @@ def _gpu(index: int, driver: str) -> HostGpu | None:
             free_bytes=memory.free,
             driver=driver,
             pci=str(pynvml.nvmlDeviceGetPciInfo(handle).busId),
-            aside=aside.why(uuid),
+            aside=why_aside(uuid),
         )
     except pynvml.NVMLError:
         return None
@@ -110,6 +112,54 @@ def _unfit(spec: EnvironmentSpec, gpu: HostGpu | Gpu) -> str | None:
         if wanted and have and not SpecifierSet(wanted).contains(have, prereleases=True):
             return f"{what} {wanted} needed, and {gpu.name} has {have}"
     return None
+
+
+def lock_directory() -> Path:
+    """Shared by all users of the host. Not sticky: the kernel refuses to open other users' files in such a place."""
+    directory = Path(tempfile.gettempdir()) / "casebook-gpus"
+    with suppress(FileExistsError):
+        directory.mkdir()
+        directory.chmod(0o777)
+    return directory
+
+
+def set_aside(uuid: str, index: int, reason: str) -> None:
+    """Note, beside the locks and so for every runner on this host, that this GPU did not recover from a fault.
+
+    No card is ever reset from here. A person does that, and then says so: `nox -s clean`. The first reason stays: later
+    ones follow from it.
+    """
+    since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    with suppress(OSError), _note_of(uuid).open("x", encoding="utf-8") as file:
+        file.write(f"GPU {index} is set aside since {since}: {reason}")
+        _note_of(uuid).chmod(0o666)
+
+
+def why_aside(uuid: str) -> str | None:
+    """Return why this GPU is not to be used, and what to do about it; None if it may be."""
+    try:
+        text = _note_of(uuid).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError:
+        text = ""
+    return f"{one_line(text) or f'GPU {uuid} is set aside'}; `nox -s clean` takes it back"
+
+
+def take_back(*, dry_run: bool) -> list[str]:
+    """Have every GPU in use again, unless it is a `dry_run`, and return what was noted of each."""
+    notes = []
+    for path in sorted(lock_directory().glob(f"*{_SUFFIX}")):
+        with suppress(OSError):
+            note = f"{path.stem} ({one_line(path.read_text(encoding='utf-8', errors='replace'))})"
+            if not dry_run:
+                path.unlink()
+            notes.append(note)
+    return notes
+
+
+def _note_of(uuid: str) -> Path:
+    return lock_directory() / f"{uuid}{_SUFFIX}"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import psutil
 import pynvml
 
-from gpu_casebook.devices import aside, hardware, kernel_log
+from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
@@ -135,15 +135,15 @@ class Guard:
         """Check the GPUs; return whether no more trials can be run."""
         for gpu in self._gpus:
             if self.given_up is None:
-                self.given_up = aside.why(gpu.uuid) or self._unfit(gpu, xids)
+                self.given_up = hardware.why_aside(gpu.uuid) or self._unfit(gpu, xids)
         return self.given_up is not None
 
     def _unfit(self, gpu: HostGpu, xids: Sequence[Xid]) -> str | None:
         health = self._settled(gpu, kernel_log.of_gpus(xids, [gpu.pci] if gpu.pci else []))
         text = f"GPU {gpu.index}: {health.reason}"
         if health.condition is Condition.BROKEN:
-            aside.put(gpu.uuid, gpu.index, health.reason)
-            return aside.why(gpu.uuid) or text
+            hardware.set_aside(gpu.uuid, gpu.index, health.reason)
+            return hardware.why_aside(gpu.uuid) or text
         if health.condition is Condition.LEFTOVER:
             return text
         if health.condition is Condition.SHARED and gpu.uuid not in self._said_shared:
