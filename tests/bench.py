@@ -56,7 +56,7 @@ def case_command(engine: str, trials: int, reports: str) -> list[str]:
 def warm() -> None:
     """Through the venv engine against the bare scripts in the very same environment."""
     from gpu_casebook.engines.venv.engine import VenvEngine
-    from gpu_casebook.evidence import Variant
+    from gpu_casebook.kinds import Variant
     from gpu_casebook.manifest.case import find
     from gpu_casebook.trial import Recipe
 
@@ -264,7 +264,7 @@ def disk() -> None:
     from gpu_casebook.errors import EngineError
     from gpu_casebook.images import usage as shares
     from gpu_casebook.run.plan import recipes
-    from gpu_casebook.words import size
+    from gpu_casebook.text import size
 
     try:
         client = connect()

@@ -15,9 +15,10 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from gpu_casebook.evidence import Rate, Variant
+from gpu_casebook.evidence import Rate
 from gpu_casebook.judging import decision
 from gpu_casebook.judging.decision import Tally, Terms
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import CLEAN
 from gpu_casebook.statistics import Interval, wilson

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
+from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.kinds import Variant
 from tests.report.example import FIXED, REPRO, evidence, simulated
 
 

@@ -22,8 +22,8 @@ from gpu_casebook.evidence import Evidence, evidence_files
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import summary
 from gpu_casebook.report.pages import index
+from gpu_casebook.text import utc
 from gpu_casebook.trial import Recipe
-from gpu_casebook.words import utc
 from tests.conftest import MANIFEST, Checkout
 
 ROOT = Path(__file__).parents[1]

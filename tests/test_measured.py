@@ -7,7 +7,8 @@ import pytest
 
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
-from gpu_casebook.evidence import Evidence, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import find
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run.options import Options

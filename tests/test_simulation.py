@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.evidence import Verdict
 from gpu_casebook.judging.decision import Tally, Terms, decide
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import CLEAN, DIFFERING, TRIALS
 from gpu_casebook.manifest.rules import breaches

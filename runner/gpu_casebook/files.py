@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu_casebook.words import size
+from gpu_casebook.text import size
 
 
 def read_bytes(path: Path, most: int) -> bytes:

@@ -23,8 +23,7 @@ from gpu_casebook.author.draft import (
     script,
 )
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.evidence import Variant
-from gpu_casebook.kinds import Failure
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.packages.lock import script_header

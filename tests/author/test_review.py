@@ -9,7 +9,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import Severity
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import find
 from gpu_casebook.run.options import Options

@@ -15,8 +15,9 @@ from gpu_casebook.bundle.document import Bundle, Image
 from gpu_casebook.bundle.pack import PackOptions, pack
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.evidence import ImageFacts, Variant
+from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.guest import starter
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.trial import Note, Recipe

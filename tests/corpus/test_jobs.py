@@ -13,8 +13,8 @@ from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Job, Settings
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
-from gpu_casebook.evidence import Evidence, Variant, Verdict, load
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import Evidence, Verdict, load
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.trial import GpuAccess, TrialResult
 from tests.conftest import Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine

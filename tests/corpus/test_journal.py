@@ -13,8 +13,8 @@ from gpu_casebook.corpus import journal
 from gpu_casebook.corpus.journal import Journal, find, ids, new_id, read
 from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run, Settings
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.evidence import Rate, Variant, Verdict
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import Rate, Verdict
+from gpu_casebook.kinds import Grade, Variant
 
 NOW = datetime(2026, 11, 21, 15, 40, 41, 123456, tzinfo=UTC)
 

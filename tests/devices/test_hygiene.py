@@ -18,7 +18,8 @@ from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.devices.hardware import lock_directory, why_aside
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
-from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict, Xid
+from gpu_casebook.evidence import Evidence, Outcome, Verdict, Xid
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case

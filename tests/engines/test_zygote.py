@@ -18,8 +18,9 @@ from gpu_casebook.console import Console
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.forking import imports
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Evidence, Outcome, Variant
+from gpu_casebook.evidence import Evidence, Outcome
 from gpu_casebook.guest import zygote
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import find
 from gpu_casebook.report.pages import publish
 from gpu_casebook.run.options import Options

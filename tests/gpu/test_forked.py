@@ -14,7 +14,8 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.evidence import Evidence, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case

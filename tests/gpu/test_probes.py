@@ -5,13 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_casebook.evidence import (
-    Evidence,
-    Outcome,
-    SanitizerReport,
-    Variant,
-    Verdict,
-)
+from gpu_casebook.evidence import Evidence, Outcome, SanitizerReport, Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.headline import headline, plain

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.evidence import CaseFacts, Evidence, Variant, evidence_path
+from gpu_casebook.evidence import CaseFacts, Evidence, evidence_path
 from gpu_casebook.issue.filing import file, gist
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.case import find
 from gpu_casebook.records.bisection import Bisection, Call, Question, Step, record_path
 from gpu_casebook.records.watched import Sighting, State, Watched, watched_path

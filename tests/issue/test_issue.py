@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Evidence, Rate, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Rate, SanitizerReport, Trial, Verdict
 from gpu_casebook.issue.issue import LIMIT, Source, best, compose, form_of, middle_cut
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.reading.findings import Finding, Kind, Tool
 from gpu_casebook.redact import Private
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe

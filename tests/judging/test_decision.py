@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Demand, Observation, Outcome, Trial, Variant, Verdict
+from gpu_casebook.evidence import Demand, Observation, Outcome, Trial, Verdict
 from gpu_casebook.judging.decision import Decision, Tally, Terms, decide
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Growth
 from gpu_casebook.statistics import clean_trials_needed, wilson

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Verdict
 from gpu_casebook.judging.decision import Decision, Terms, decide
 from gpu_casebook.judging.expectation import Judgement, observe
 from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, mismatches, report, settled, signature
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
 from gpu_casebook.reading.findings import Finding, KernelPlace, Kind, Tool
 from gpu_casebook.trial import TrialResult

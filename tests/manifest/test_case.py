@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.evidence import Variant
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest import case
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import Case, discover, find, known_images, load

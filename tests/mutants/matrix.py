@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.evidence import Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST
 from tests.fakes import locked
 from tests.mutants import corpus, kinds

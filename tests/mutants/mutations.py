@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.evidence import Verdict
+from gpu_casebook.kinds import Variant
 from tests.mutants import kinds
 from tests.mutants.kinds import ACCELERATOR_ERROR, COUNT, ILLEGAL, PROOF, QUICK, RAISES, Kind, aborts, dies_of_signal
 

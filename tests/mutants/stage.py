@@ -13,7 +13,8 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.evidence import Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, known_images, load
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case

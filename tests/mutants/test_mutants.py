@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.evidence import Variant, Verdict
+from gpu_casebook.evidence import Verdict
+from gpu_casebook.kinds import Variant
 from tests.mutants import corpus
 from tests.mutants.matrix import Mutant, matrix
 from tests.mutants.stage import judge_all

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from gpu_casebook.errors import MachineError
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.records.bisection import Bisection, Question
 from gpu_casebook.releases.environments import Changes, TriedEnvironment, Unusable
 from gpu_casebook.releases.signature import Reading, Sign

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.releases.signature import Sign, Signature, signature
 from gpu_casebook.trial import TrialResult

@@ -16,11 +16,10 @@ from gpu_casebook.evidence import (
     ImageFacts,
     Trial,
     UpstreamFacts,
-    Variant,
 )
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import judge, lines, observe
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.trial import GpuAccess, TrialResult

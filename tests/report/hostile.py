@@ -2,7 +2,8 @@
 
 from functools import cache
 
-from gpu_casebook.evidence import Evidence, Gpu, UpstreamFacts, Variant
+from gpu_casebook.evidence import Evidence, Gpu, UpstreamFacts
+from gpu_casebook.kinds import Variant
 from gpu_casebook.trial import TrialResult
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, evidence
 

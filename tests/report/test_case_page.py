@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, Verdict
 from gpu_casebook.judging.decision import Terms, decide
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.revision import SEMANTICS

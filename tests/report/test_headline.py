@@ -6,19 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import (
-    Evidence,
-    Outcome,
-    Rate,
-    SanitizerReport,
-    Trial,
-    Variant,
-    Verdict,
-    Xid,
-)
+from gpu_casebook.evidence import Evidence, Outcome, Rate, SanitizerReport, Trial, Verdict, Xid
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import report
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.reading.findings import Tool
 from gpu_casebook.report.case_page import case_page

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from gpu_casebook.evidence import Evidence, Variant, Verdict, evidence_path, load
+from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
+from gpu_casebook.kinds import Variant
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.pages import index, publish, render

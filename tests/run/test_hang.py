@@ -13,10 +13,11 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ManifestError
-from gpu_casebook.evidence import Evidence, Observation, Outcome, Variant
+from gpu_casebook.evidence import Evidence, Observation, Outcome
 from gpu_casebook.evidence import load as load_evidence
 from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.expectation import judge, lines, observe
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images, load
 from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.report.case_page import case_page

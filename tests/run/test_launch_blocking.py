@@ -2,8 +2,9 @@
 
 import pytest
 
-from gpu_casebook.evidence import Outcome, Trial, Variant
+from gpu_casebook.evidence import Outcome, Trial
 from gpu_casebook.judging.expectation import observe
+from gpu_casebook.kinds import Variant
 from gpu_casebook.run.probes import failing
 from gpu_casebook.run.probes.launch_blocking import (
     Effect,

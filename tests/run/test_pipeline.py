@@ -9,7 +9,8 @@ from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.guard import INFRA_RETRIES
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UnfitError, UsageError
-from gpu_casebook.evidence import Evidence, Outcome, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import pipeline

@@ -19,8 +19,8 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Evidence, ProbeRecord, Trial, Variant, Verdict
-from gpu_casebook.kinds import Failure
+from gpu_casebook.evidence import Evidence, ProbeRecord, Trial, Verdict
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.case_page import case_page

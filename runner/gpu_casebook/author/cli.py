@@ -8,7 +8,7 @@ import typer
 
 from gpu_casebook.cli.base import CaseIds, app, ends_in_one_line, root, seconds, shown
 from gpu_casebook.errors import ManifestError, Severity
-from gpu_casebook.words import plural
+from gpu_casebook.text import plural
 
 
 @app.command()

@@ -62,7 +62,7 @@ def bisect(
     """
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
-    from gpu_casebook.evidence import Variant
+    from gpu_casebook.kinds import Variant
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.records.bisection import Question
     from gpu_casebook.releases.bisect import Stopped, held, planned

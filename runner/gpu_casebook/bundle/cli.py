@@ -23,7 +23,7 @@ from gpu_casebook.cli.base import (
     shown,
 )
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.words import size
+from gpu_casebook.text import size
 
 
 @app.command()

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from gpu_casebook.bundle.document import Returned
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Evidence, Variant, evidence_path, load
+from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.report.pages import publish
 

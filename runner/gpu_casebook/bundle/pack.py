@@ -16,8 +16,8 @@ from gpu_casebook.bundle.document import Bundle, Image, Member
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant
 from gpu_casebook.guest import starter
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import wheels
 from gpu_casebook.revision import CHECKOUT, PACKED, own_revision

@@ -111,7 +111,7 @@ def with_wheels(
     """Return the options with an image that has the wheels over repro's environment. Raises as `Engine.overlay`."""
     from dataclasses import replace
 
-    from gpu_casebook.evidence import Variant
+    from gpu_casebook.kinds import Variant
     from gpu_casebook.run.plan import Skipped, make_plan, recipe
 
     if options.image:

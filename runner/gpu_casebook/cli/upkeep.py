@@ -9,7 +9,7 @@ import typer
 
 from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.words import size
+from gpu_casebook.text import size
 
 _NAMED = 3
 """Cases that a line names."""

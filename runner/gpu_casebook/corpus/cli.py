@@ -23,7 +23,7 @@ from gpu_casebook.cli.base import (
 )
 from gpu_casebook.errors import UsageError
 from gpu_casebook.kinds import Failure, Grade
-from gpu_casebook.words import duration
+from gpu_casebook.text import duration
 
 EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
 or was not run; 14 nothing could run here; 2 no such case, kind, revision, run or option; 4 the engine is not there or

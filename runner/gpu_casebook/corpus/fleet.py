@@ -34,8 +34,7 @@ from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.revision import own_revision
-from gpu_casebook.text import one_line
-from gpu_casebook.words import plural
+from gpu_casebook.text import one_line, plural
 
 LOCAL, AUTO = "local", "auto"
 CAPABILITY_LABEL = "casebook-compute-capability"

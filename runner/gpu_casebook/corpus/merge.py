@@ -12,7 +12,7 @@ from gpu_casebook.document import MAX_BYTES
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import evidence_files
 from gpu_casebook.files import read_bytes
-from gpu_casebook.words import utc
+from gpu_casebook.text import utc
 
 
 def merged(runs: Sequence[Run], id_: str, selection: str) -> Run:

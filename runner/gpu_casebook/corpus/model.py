@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from gpu_casebook.document import Bytes, Document, Moment, Seconds
-from gpu_casebook.evidence import Rate, Variant, Verdict
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import Rate, Verdict
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.run.options import CORPUS, Options
 from gpu_casebook.text import one_line
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from gpu_casebook.corpus.jobs import facts
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.devices.hardware import HostGpu
-from gpu_casebook.evidence import Evidence, Gpu, Variant, Verdict, evidence_files
+from gpu_casebook.evidence import Evidence, Gpu, Verdict, evidence_files
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.plan import Plan, recipe
+from gpu_casebook.text import instant, seconds, utc
 from gpu_casebook.trial import Limits, Recipe
-from gpu_casebook.words import instant, seconds, utc
 
 NONE_YET = "no evidence yet"
 

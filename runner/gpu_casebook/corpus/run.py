@@ -23,16 +23,16 @@ from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, UsageError
-from gpu_casebook.evidence import Variant
 from gpu_casebook.files import disk_is_full, os_reason
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import wheel_bytes
 from gpu_casebook.report.pages import render
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import recipe, why_not
+from gpu_casebook.text import size
 from gpu_casebook.trial import Recipe
-from gpu_casebook.words import size
 
 FLOOR_BYTES = 1_000_000_000
 """Of the disk that environments take: what has to be free beside the wheels of the largest one that is built."""

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from gpu_casebook.corpus.model import End, Finished, Job, ended
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
-from gpu_casebook.evidence import Variant
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.case import Case, discover, find, known_images
 from gpu_casebook.packages.lock import content_key
 from gpu_casebook.revision import git

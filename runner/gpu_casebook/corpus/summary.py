@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.errors import ExitStatus
-from gpu_casebook.text import one_line
-from gpu_casebook.words import counted, plural
+from gpu_casebook.text import counted, one_line, plural
 
 NOT_CONFIRMED = ExitStatus.SOME_NOT_CONFIRMED
 BROKE = ExitStatus.SOME_BROKE

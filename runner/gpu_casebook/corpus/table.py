@@ -11,8 +11,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.corpus.events import Machine, Start
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.schedule import left_s
-from gpu_casebook.text import one_line
-from gpu_casebook.words import plural, seconds
+from gpu_casebook.text import one_line, plural, seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

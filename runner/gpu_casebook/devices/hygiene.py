@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpu_casebook.evidence import Xid
-from gpu_casebook.words import size
+from gpu_casebook.text import size
 
 SLACK_BYTES = 128 * 2**20
 """Less than any CUDA context takes, so that no left-over process hides below it."""

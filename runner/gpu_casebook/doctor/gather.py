@@ -21,7 +21,7 @@ from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, ManifestError
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installed_bytes, read_lock, wheel_bytes

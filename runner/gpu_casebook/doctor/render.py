@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gpu_casebook.doctor.facts import Facts, Need
 from gpu_casebook.doctor.rules import Shortcoming
 from gpu_casebook.errors import Severity
-from gpu_casebook.words import plural
+from gpu_casebook.text import plural
 
 _ABOUT_SHOWN = 3
 

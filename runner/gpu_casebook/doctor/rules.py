@@ -9,7 +9,7 @@ from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.doctor.compatibility import Build, build, having, is_older, least_driver
 from gpu_casebook.doctor.facts import Facts, Need
 from gpu_casebook.errors import Severity
-from gpu_casebook.words import size
+from gpu_casebook.text import size
 
 GIB = 2**30
 

@@ -23,9 +23,8 @@ from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import UV, Stage, plan
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installable, wheel_bytes
 from gpu_casebook.packages.settings import BuildSettings, collect
-from gpu_casebook.text import one_line
+from gpu_casebook.text import one_line, size
 from gpu_casebook.trial import Note, Recipe
-from gpu_casebook.words import size
 
 _LAST_LINES = 20
 _ROOM_FOR_TOOLS = 2 * 2**30  # bytes, for the stages below the environment

@@ -11,8 +11,8 @@ from gpu_casebook.errors import EngineError
 from gpu_casebook.images import bases
 from gpu_casebook.images.build import existing, one_at_a_time, ours
 from gpu_casebook.images.stages import Stage, normalised, plan
+from gpu_casebook.text import size
 from gpu_casebook.trial import Note, Recipe
-from gpu_casebook.words import size
 
 Recipes = Mapping[str, Iterable[Recipe]]
 """Case id -> the recipes of its environments."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.evidence import Evidence, Variant, evidence_files, load
+from gpu_casebook.evidence import Evidence, evidence_files, load
 from gpu_casebook.issue.issue import Issue, Source, best, compose
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.records.bisection import bisections
@@ -19,7 +20,7 @@ from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
 from gpu_casebook.report.words import what_ran
 from gpu_casebook.revision import git
-from gpu_casebook.words import date
+from gpu_casebook.text import date
 
 _OUR_CODE = {Provenance.DISTILLED, Provenance.PATTERN}
 _GITHUB = re.compile(

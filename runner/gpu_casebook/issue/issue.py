@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Attestation, Evidence, Outcome, Trial, Variant, Verdict
+from gpu_casebook.evidence import Attestation, Evidence, Outcome, Trial, Verdict
 from gpu_casebook.issue.collected import environment_block, gpu_lines, operating_system
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.records.watched import Sighting
@@ -23,8 +23,7 @@ from gpu_casebook.redact import Private, redacted
 from gpu_casebook.report.headline import finding_of, headline, markdown
 from gpu_casebook.report.markdown import Markdown, prose, render_template
 from gpu_casebook.report.words import cautions
-from gpu_casebook.text import plain
-from gpu_casebook.words import utc
+from gpu_casebook.text import plain, utc
 
 LIMIT = 65_536
 """Characters that GitHub takes."""

@@ -21,12 +21,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from gpu_casebook.evidence import Demand, Outcome, Rate, Trial, Variant, Verdict
+from gpu_casebook.evidence import Demand, Outcome, Rate, Trial, Verdict
 from gpu_casebook.judging.description import FIGURES_SHOWN, digests, endings, spread
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import CLEAN, Expectation, Growth, Manifest
 from gpu_casebook.statistics import clean_trials_needed, trials_to_refute, wilson
-from gpu_casebook.words import plural
+from gpu_casebook.text import plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,10 @@ its end without one in fixed. A tool that is not there, or that gives no report,
 import re
 from collections.abc import Iterator, Sequence
 
-from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Variant, Verdict
+from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Verdict
 from gpu_casebook.judging.decision import Decision
 from gpu_casebook.judging.expectation import Judgement, judge
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
 from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, sentence, short_name
 from gpu_casebook.reading.sanitizer import EXECUTABLE, parse, summary

@@ -34,8 +34,8 @@ from gpu_casebook.patterns import compiled
 from gpu_casebook.probe_registry import PROBES, all_probes
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import Kind, Tool
+from gpu_casebook.text import DURATION, duration
 from gpu_casebook.trial import PYTHON
-from gpu_casebook.words import DURATION, duration
 
 NAME_PATTERN = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 FIGURE_PATTERN = "^[A-Za-z_][A-Za-z0-9_.-]*$"

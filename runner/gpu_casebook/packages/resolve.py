@@ -12,8 +12,8 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import BuildError
-from gpu_casebook.evidence import Variant
 from gpu_casebook.files import write_whole
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import ORDINARY, Special, pin
 from gpu_casebook.packages import uv

@@ -12,7 +12,8 @@ from packaging.version import Version
 from pydantic import Field
 
 from gpu_casebook.document import Document, Moment
-from gpu_casebook.evidence import Rate, Variant, slug
+from gpu_casebook.evidence import Rate, slug
+from gpu_casebook.kinds import Variant
 
 
 class Call(StrEnum):

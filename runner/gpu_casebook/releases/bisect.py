@@ -13,8 +13,8 @@ from packaging.version import Version
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import MachineError, UsageError
-from gpu_casebook.evidence import Variant
 from gpu_casebook.files import write_whole
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, nearest
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.records.bisection import Bisection, Question, record_path, unfinished_path

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Observation, Outcome, Variant
+from gpu_casebook.evidence import Observation, Outcome
 from gpu_casebook.judging.description import FIGURES_SHOWN, ending, number, telling_line
 from gpu_casebook.judging.expectation import judge, lines, observe
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.patterns import find

@@ -5,14 +5,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpu_casebook.evidence import Evidence, UpstreamFacts, Variant, evidence_path
+from gpu_casebook.evidence import Evidence, UpstreamFacts, evidence_path
+from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, code, render_template
 from gpu_casebook.report.variant import variant_section
 from gpu_casebook.report.words import cautions, newest_hardware_first, what_ran
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.run.probes.sanitizer import words_of
-from gpu_casebook.words import utc
+from gpu_casebook.text import utc
 
 DIFF_LIMIT = 20_000
 XIDS_SHOWN = 5

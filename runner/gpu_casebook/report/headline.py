@@ -8,7 +8,8 @@ part of the verdict's own headline. Phrases for CUDA errors are here; those for 
 import math
 import re
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, Trial, Variant, Verdict
+from gpu_casebook.evidence import Evidence, Observation, Outcome, Trial, Verdict
+from gpu_casebook.kinds import Variant
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names

@@ -11,8 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gpu_casebook.report.words import gpu, interval, packages, page_name, seen_on, share
-from gpu_casebook.text import one_line, plain
-from gpu_casebook.words import date, instant, plural, seconds, size, spread
+from gpu_casebook.text import date, instant, one_line, plain, plural, seconds, size, spread
 
 if TYPE_CHECKING:
     from jinja2 import Environment

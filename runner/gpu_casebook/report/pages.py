@@ -16,7 +16,7 @@ from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_w
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import newest, newest_hardware_first, page_name
-from gpu_casebook.words import counted, utc
+from gpu_casebook.text import counted, utc
 
 INDEX = "README.md"
 CHANGES_SHOWN = 20

@@ -9,7 +9,7 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.records.bisection import finished
 from gpu_casebook.report.bisection import page
 from gpu_casebook.report.pages import on_stderr, render
-from gpu_casebook.words import utc
+from gpu_casebook.text import utc
 
 
 def render_all(reports: Path, unread: Callable[[str], object] = on_stderr) -> list[Path]:

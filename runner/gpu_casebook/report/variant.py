@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial, Variant
+from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial
 from gpu_casebook.judging.description import digests, ending, spread, telling_line
+from gpu_casebook.kinds import Variant
 from gpu_casebook.patterns import find
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE
 from gpu_casebook.reading.stacks import who
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
 from gpu_casebook.report.words import interval, share
-from gpu_casebook.text import tail
-from gpu_casebook.words import plural
+from gpu_casebook.text import plural, tail
 
 FIGURES_SHOWN = 20
 TAIL_LINES = 30

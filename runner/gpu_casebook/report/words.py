@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Variant, Verdict, slug
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Verdict, slug
+from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.words import size, utc
+from gpu_casebook.text import size, utc
 
 SIMULATED = (
     "simulated: not on the device that the bug lives on. The scripts were compiled only, interpreted, or run on a "

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, guarded, tries
-from gpu_casebook.evidence import Durations, Evidence, Outcome, Trial, Variant
+from gpu_casebook.evidence import Durations, Evidence, Outcome, Trial
 from gpu_casebook.judging.decision import Tally
 from gpu_casebook.judging.expectation import growth, judge, observe
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, attested

@@ -9,8 +9,9 @@ from packaging.utils import canonicalize_name
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import MachineError, ManifestError, UnfitError, UsageError
-from gpu_casebook.evidence import Attestation, Variant, Verdict
+from gpu_casebook.evidence import Attestation, Verdict
 from gpu_casebook.judging.decision import Terms, terms
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import pins, problems

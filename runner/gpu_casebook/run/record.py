@@ -15,11 +15,11 @@ from gpu_casebook.evidence import (
     ProbeRecord,
     Trial,
     UpstreamFacts,
-    Variant,
 )
 from gpu_casebook.judging.decision import decide
 from gpu_casebook.judging.expectation import lines
 from gpu_casebook.judging.sanitized import settled, signature
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.revision import SEMANTICS

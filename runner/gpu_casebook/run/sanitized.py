@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpu_casebook.evidence import Observation, Trial, Variant
+from gpu_casebook.evidence import Observation, Trial
 from gpu_casebook.judging.expectation import Judgement, observe
 from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.run.probes import Bench
 from gpu_casebook.run.probes.sanitizer import under

@@ -37,8 +37,8 @@ def watch(
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.report.pages import render
+    from gpu_casebook.text import plural
     from gpu_casebook.watch.watcher import watch as watch_case
-    from gpu_casebook.words import plural
 
     out, place = Console(sys.stdout), reports or root() / "reports"
     chosen = chosen_cases(cases)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from packaging.utils import canonicalize_name
 
-from gpu_casebook.evidence import Variant
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.releases.environments import Changes

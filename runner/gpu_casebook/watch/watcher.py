@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Variant, evidence_files, load
+from gpu_casebook.evidence import evidence_files, load
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.records.bisection import Question, bisections
@@ -24,8 +25,8 @@ from gpu_casebook.revision import own_revision
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
+from gpu_casebook.text import utc
 from gpu_casebook.watch.target import attempts, packages
-from gpu_casebook.words import utc
 
 
 class EnvironmentWatch(NamedTuple):

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run, Settings
-from gpu_casebook.evidence import Rate, Variant, Verdict
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import Rate, Verdict
+from gpu_casebook.kinds import Grade, Variant
 
 H200, A100 = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
 START = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)

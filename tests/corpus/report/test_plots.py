@@ -7,7 +7,8 @@ import pytest
 from gpu_casebook.corpus.model import End, Run
 from gpu_casebook.corpus.report import plots
 from gpu_casebook.corpus.report.plots import MOST_ROWS, kept
-from gpu_casebook.evidence import Rate, Variant, Verdict
+from gpu_casebook.evidence import Rate, Verdict
+from gpu_casebook.kinds import Variant
 from tests.corpus.report.example import RWKV, TODAY, YESTERDAY, broke, finished, job, run
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 
 from gpu_casebook.corpus.report.model import Line, RunSummary, Standing
 from gpu_casebook.report.words import share
-from gpu_casebook.text import one_line, plain
-from gpu_casebook.words import utc
+from gpu_casebook.text import one_line, plain, utc
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MESSAGE = 400

@@ -10,7 +10,7 @@ from gpu_casebook.corpus.report.model import JobCounts, Line, RunSummary, Shift,
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Grade
 from gpu_casebook.report.markdown import Markdown, prose, render_template
-from gpu_casebook.words import counted
+from gpu_casebook.text import counted
 
 JOB_SUMMARY_BYTES = 1_000_000  # GitHub takes 1 MiB of job summary from a step
 COMMENT_BYTES = 65_536  # GitHub takes as many characters in a comment, and no text has more characters than bytes

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.corpus.report.changes import judged
-from gpu_casebook.evidence import Variant
-from gpu_casebook.text import one_line
-from gpu_casebook.words import date, seconds
+from gpu_casebook.kinds import Variant
+from gpu_casebook.text import date, one_line, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

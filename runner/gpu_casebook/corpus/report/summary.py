@@ -9,7 +9,7 @@ from gpu_casebook.corpus.model import End, Finished, Job, Run, RunFacts
 from gpu_casebook.corpus.report.changes import changes, judged
 from gpu_casebook.corpus.report.model import JobCounts, Line, RunDurations, RunSummary, Standing
 from gpu_casebook.evidence import Verdict
-from gpu_casebook.words import utc
+from gpu_casebook.text import utc
 
 NO_DEVICE = "none"  # where jobs that never got to a device are counted
 

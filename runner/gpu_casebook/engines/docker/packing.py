@@ -11,8 +11,8 @@ from pathlib import Path
 from gpu_casebook.daemon.client import connect, load, save
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import build
+from gpu_casebook.text import size
 from gpu_casebook.trial import Note, Recipe
-from gpu_casebook.words import size
 
 IMAGES = "images.tar.gz"
 

@@ -13,8 +13,8 @@ from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord, Variant
-from gpu_casebook.kinds import Failure, Grade
+from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord
+from gpu_casebook.kinds import Failure, Grade, Variant
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult

@@ -11,10 +11,10 @@ from typing import Literal
 
 from gpu_casebook.document import Document
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Observation, ProbeRecord, Trial, Variant
+from gpu_casebook.evidence import Observation, ProbeRecord, Trial
 from gpu_casebook.judging.description import ending
 from gpu_casebook.judging.expectation import observe
-from gpu_casebook.kinds import Failure
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.reading import cuda_errors, tracebacks
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels

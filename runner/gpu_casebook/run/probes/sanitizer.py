@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import ProbeRecord, SanitizerReport, Trial, Variant
+from gpu_casebook.evidence import ProbeRecord, SanitizerReport, Trial
 from gpu_casebook.guest import locate
 from gpu_casebook.judging.sanitized import report
-from gpu_casebook.kinds import Failure
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.reading import sanitizer
 from gpu_casebook.reading.findings import Finding, Kind, Tool, sentence, telling
 from gpu_casebook.run.plan import Plan
