@@ -174,7 +174,7 @@ def test_a_gpu_whose_memory_stays_taken_is_set_aside(case: Case, engine: FakeEng
     assert spoiled.observation.exit_status is None
     assert "GPU 0 is set aside since " in (spoiled.infra or "")
     assert "no process has it; `nox -s clean` takes it back" in (spoiled.infra or "")
-    assert "no more trials of fixed: GPU 0 is set aside" in said
+    assert "no more trials: GPU 0 is set aside" in said
 
 
 def test_a_fix_is_not_blamed_for_a_gpu_that_broke_under_it(
