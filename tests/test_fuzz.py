@@ -49,7 +49,7 @@ EXTREMES: list[Any] = [
 
 
 def numbers(few: int) -> list[Any]:
-    return [pytest.param(few), pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+    return [pytest.param(few), pytest.param(10_000, marks=pytest.mark.slow)]
 
 
 @contextmanager

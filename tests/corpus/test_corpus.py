@@ -24,7 +24,7 @@ from tests.conftest import Checkout
 from tests.fakes import locked
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 MANIFEST = """\
 id: {id}
@@ -306,9 +306,9 @@ def test_help_and_readme_tell_every_status_and_option() -> None:
 
 def test_the_record_says_how_the_run_was_asked_for(corpus: Corpus) -> None:
     corpus.add("good")
-    assert corpus("good", "--trials", "2")[0] == 0
+    assert corpus("good", "--trials", "4")[0] == 0
     record = json.loads((journal.find(corpus.reports, None) / journal.RUN).read_text())
-    assert (record["selection"], record["settings"]["engine"], record["settings"]["trials"]) == ("good", "venv", 2)
-    assert record["command"] == "casebook corpus --engine venv good --trials 2"
+    assert (record["selection"], record["settings"]["engine"], record["settings"]["trials"]) == ("good", "venv", 4)
+    assert record["command"] == "casebook corpus --engine venv good --trials 4"
     assert record["workers"] == ["w1"]
     assert record["disk_before_bytes"] > 0

@@ -26,7 +26,7 @@ from gpu_casebook.errors import ExitStatus
 from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.kinds import Grade
 from gpu_casebook.run import pipeline
-from tests.corpus.world import REPRO, World, eventually, make_world
+from tests.corpus.world import PATIENCE_S, REPRO, World, eventually, make_world
 from tests.engines.subjects import ROOT
 from tests.engines.test_docker import clear_up_after, started
 from tests.fakes import FIXED as FIXED_END
@@ -287,7 +287,7 @@ def test_a_worker_that_is_killed_has_its_job_run_again_and_nothing_of_it_is_left
         assert not trial.is_running()
         assert again.is_running()
         (place / "go").touch()
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     assert f"lost waits/plain: worker {world.ends()['waits'].lost[0].worker} after " in said
     assert [lost.reason.split(":")[0] for lost in world.ends()["waits"].lost] == ["it was killed"]
@@ -316,7 +316,7 @@ def test_an_interrupted_run_leaves_nothing(world: World, number: signal.Signals)
     with world.running("--jobs", "2") as process:
         (trial,) = started_in(place)
         process.send_signal(number)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == ExitStatus.INTERRUPTED, said
     assert not trial.is_running()
     assert world.left() == []
@@ -370,7 +370,7 @@ def test_two_runs_at_once_share_gpus_by_their_locks_and_do_not_harm_each_others_
         world.write(name, script, alone + "print('all good')\n", hardware="gpus: 1", failure="exception")
     options = ("--jobs", "2", "--max-age", "0", "--no-probes")
     with world.running(*options) as first, world.running(*options) as second:
-        both = [process.communicate(timeout=240)[0] for process in (first, second)]
+        both = [process.communicate(timeout=PATIENCE_S)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), both
     assert list(place.iterdir()) == []
     for name in "abcd":
@@ -437,7 +437,7 @@ def test_a_daemon_that_is_restarted_in_mid_run_costs_another_attempt_and_no_verd
     with world.running("--jobs", "1") as process:
         eventually(lambda: process.poll() is not None or runs("repro.py"))
         daemon.restart()
-        said, _ = process.communicate(timeout=240)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, said
     assert {name: end.verdict for name, end in world.ends().items()} == {
         "a-slow": Verdict.CONFIRMED,

@@ -18,7 +18,7 @@ from gpu_casebook.corpus.model import Finished, Run
 from tests.engines.subjects import ROOT, this_python
 from tests.fakes import locked
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 MANIFEST = """\
 id: {id}

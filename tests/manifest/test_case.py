@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -840,15 +841,18 @@ class TestFiles:
         assert [each.split(":1: ")[1] for each in wrong_files(checkout)] == ["can't be read: Permission denied"]
 
     def test_deep_directories(self, checkout: Checkout) -> None:
-        here = os.getcwd()  # noqa: PTH109 such a depth has no path
-        os.chdir(checkout.write().parent)
+        here, top = os.getcwd(), checkout.write().parent  # noqa: PTH109 such a depth has no path
+        os.chdir(top)
         try:
             for _ in range(25):
                 os.mkdir("d" * 200)  # noqa: PTH102
                 os.chdir("d" * 200)
         finally:
             os.chdir(here)
-        assert [each.split(":1: ")[1] for each in wrong_files(checkout)] == ["can't be read: File name too long"]
+        try:
+            assert [each.split(":1: ")[1] for each in wrong_files(checkout)] == ["can't be read: File name too long"]
+        finally:
+            shutil.rmtree(top)
 
     @pytest.mark.parametrize(
         ("make", "expected"),

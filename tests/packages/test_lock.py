@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from gpu_casebook.errors import BuildError
@@ -112,10 +114,11 @@ class TestProblems:
         line = "--extra-index-url https://x:${TOKEN}@example.org/simple"
         assert told(f"{self.LOCK}{line}\n", *self.WANTED)[-1].startswith(f"11: : {line!r} has no place in a lock")
 
-    @pytest.mark.timeout(20)
     @pytest.mark.parametrize("text", ["a==1", "a==1;", "a==1;b ", "a[", "a==1 \\\n"])
     def test_long_lines_take_no_time(self, text: str) -> None:
-        assert told(text + " " * 4_000_000 + "x")
+        begun = time.process_time()
+        assert told(text + " " * 30_000 + "x")
+        assert time.process_time() - begun < 1
 
 
 class TestInstallable:
