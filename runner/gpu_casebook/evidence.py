@@ -245,6 +245,8 @@ class EnvironmentFacts(Document):
     build: list[str] = Field(default_factory=list)
     without_dependencies: list[str] = Field(default_factory=list)
     """As in the manifest."""
+    variables: dict[str, str] = Field(default_factory=dict)
+    """Of every trial, as the manifest has them."""
     locks: dict[str, str] = Field(default_factory=dict)
     """Lock file name -> sha256 of its text."""
     attestation: Attestation | None = None

@@ -38,6 +38,15 @@ def read_text(path: Path, most: int, encoding: str = "utf-8") -> str:
         raise OSError(errno.EILSEQ, "is not UTF-8; save it as UTF-8", str(path)) from None
 
 
+def why(readme: Path) -> str:
+    """Return a README's section on the mechanism, whose first paragraph tells it in two sentences; or nothing."""
+    try:
+        text = read_text(readme, 2**20)
+    except OSError:
+        return ""
+    return text.partition("\n## Why\n")[2].partition("\n## ")[0].strip()
+
+
 def disk_is_full(error: OSError) -> bool:
     return error.errno in {errno.ENOSPC, errno.EDQUOT}
 

@@ -9,9 +9,11 @@ from gpu_casebook.reading.stacks import (
     asleep,
     command_name,
     comparable,
+    frames_that_matter,
     matching,
     standing,
     standing_at,
+    that_matter,
     tidy,
 )
 from gpu_casebook.trial import ProcessStack
@@ -51,6 +53,27 @@ def stack(number: int, function: str, **changed: object) -> ProcessStack:
     text = f'Current thread 0x0 (most recent call first):\n  File "/case/x.py", line 1 in {function}\n'
     whole = {"number": number, "command": "x.py", "source": "faulthandler", "text": text}
     return ProcessStack.model_validate(whole | changed)
+
+
+def test_frames_that_matter_are_the_scripts_threads_without_what_says_nothing() -> None:
+    assert frames_that_matter(stack(1, "", text=FAULTHANDLER), "repro.py") == FAULTHANDLER.replace(
+        '  File "<string>", line 1 in <module>\n', ""
+    ).replace("\n\n", "\n").rstrip("\n")
+    shown = frames_that_matter(stack(1, "", source="py-spy native", text=PY_SPY), "repro.py").splitlines()
+    assert [line.split(" (")[0].strip() for line in shown] == [
+        *("Thread 0x7F8ABDAA", "clock_nanosleep", "time_sleep", "print_stacks_while_running.<locals>.watch"),
+        *("Thread 20730", "pthread_cond_wait", "c10d::Work::wait", "lock_PyThread_acquire_lock", "all_reduce"),
+        *("Gather.backward", "<module>"),
+    ]
+    assert frames_that_matter(stack(1, "", text=FAULTHANDLER), "fixed.py") == FAULTHANDLER
+
+
+def test_processes_that_matter_are_the_ranks_or_those_without_children() -> None:
+    parent, child, helper = stack(1, "join"), stack(2, "work", parent=1), stack(3, "read", parent=1)
+    tracker = helper.model_copy(update={"command": "multiprocessing.resource_tracker"})
+    assert that_matter([parent, child, tracker]) == [child]
+    ranks = [each.model_copy(update={"rank": rank}) for rank, each in enumerate((parent, child))]
+    assert that_matter([*ranks, helper]) == ranks
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.trial import TrialResult
+from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.report.example import (
     ATTESTATION,
     CASE,
@@ -27,7 +27,9 @@ from tests.report.hostile import hostile
 from tests.report.html import html
 
 PROJECT = "fla-org/flash-linear-attention"
+TRL = "https://github.com/huggingface/trl"
 GITHUB = f"https://github.com/{PROJECT}"
+SCRIPTS = [f"../cases/rwkv6-backward/{name}" for name in ("README.md", "repro.py", "fixed.py", "case.yaml")]
 ISSUE_LIMIT = 65_536
 """Characters that GitHub takes in an issue."""
 
@@ -71,7 +73,7 @@ def test_hostile_output_changes_nothing_about_the_page() -> None:
     assert set(wild.tags) <= {*tame.tags, "blockquote"}
     for tag in ("h1", "h2", "details", "summary"):
         assert wild.tags.count(tag) == tame.tags.count(tag), tag
-    assert wild.links == []
+    assert [link for link in wild.links if not link.startswith("evidence/")] == SCRIPTS
 
 
 def test_hostile_output_leaves_only_text_in_the_source() -> None:
@@ -259,6 +261,7 @@ def test_what_the_evidence_is_worth(run: Evidence, says: list[str], omits: list[
     [
         ({}, "fixed in [`1547448b998a`](https://github.com/fla-org/flash-linear-attention/commit/1547448b"),
         ({"fixed": "0.14.0"}, "fixed in `0.14.0`."),
+        ({"fixed": f"{GITHUB}/pull/7"}, f"fixed in [fla-org/flash-linear-attention/pull/7]({GITHUB}/pull/7)."),
         ({"issue": None}, "introduced in `f3309729d3de`, fixed in `1547448b998a`."),
         ({"issue": "https://gitlab.example/a/b/1"}, "[issue](https://gitlab.example/a/b/1), introduced in `f3309"),
         ({"status": "open", "fixed": None}, "not fixed upstream yet"),
@@ -289,7 +292,8 @@ def test_a_release_case_has_no_change_in_its_scripts() -> None:
         update={"variant_requirements": {Variant.REPRO: ["trl==0.13.0"], Variant.FIXED: ["trl==0.14.0"]}}
     )
     page = case_page([evidence(case=CASE.model_copy(update={"fix_diff": ""}), environment=environment)])
-    assert "The scripts are the same; the fix is in the packages." in page
+    assert "The scripts are the same but for the versions." in page
+    assert "\n`trl` 0.13.0 -> 0.14.0; fixed upstream in [`1547448b998a`](" in page
     assert "- repro has besides: `trl==0.13.0`\n- fixed has besides: `trl==0.14.0`\n" in page
 
 
@@ -323,3 +327,112 @@ def test_wrong_failure_is_told_in_full() -> None:
     assert "**wrong-failure** on NVIDIA H200" in page
     assert expected in page
     assert declared_and_seen(run, Variant.REPRO)["exception"][1] == "ModuleNotFoundError"
+
+
+def test_what_changed_between_two_releases_of_the_accused_project() -> None:
+    own = {Variant.REPRO: ["trl==0.13.0", "numpy==2.0.0"], Variant.FIXED: ["trl==0.14.0", "numpy==2.0.0"]}
+    upstream = CASE.upstream.model_copy(update={"project": "huggingface/trl", "issue": f"{TRL}/issues/2617"})
+    case = CASE.model_copy(update={"fix_diff": "", "upstream": upstream})
+    page = case_page([evidence(case=case, environment=ENVIRONMENT.model_copy(update={"variant_requirements": own}))])
+    assert f"`trl` 0.13.0 -> 0.14.0 ([what changed between them]({TRL}/compare/v0.13.0...v0.14.0)); fixed" in page
+    assert "`numpy` 2.0.0 ->" not in page
+
+
+DOCSTRINGS = '''\
+--- repro.py
++++ fixed.py
+@@ -1,9 +1,8 @@
+ # /// script
+-# dependencies = ["trl==0.13.0"]
++# dependencies = ["trl==0.14.0"]
+ # ///
+-"""The loss is wrong.
++"""The same, right.
+
+-Look for: loss=8.
++Look for: loss=1.
+ """
+
+ import trl
+@@ -20,4 +19,5 @@
+ def loss(x):
+-    """Eight times."""
++    """Once."""
+     source = """
+-wrong
++right
+     """
+'''
+
+
+def test_the_fix_is_code_without_docstrings_and_headers() -> None:
+    page = case_page([evidence(case=CASE.model_copy(update={"fix_diff": DOCSTRINGS}))])
+    assert '@@ -20,4 +19,5 @@\n def loss(x):\n     source = """\n-wrong\n+right\n     """\n```' in page
+    assert "trl" not in page.partition("## The fix")[2]
+    assert "Look for" not in page
+    none = DOCSTRINGS.partition("@@ -20")[0]
+    assert "The scripts are the same but" in case_page([evidence(case=CASE.model_copy(update={"fix_diff": none}))])
+
+
+def test_the_mechanism_is_the_first_two_sentences_of_the_readmes_why() -> None:
+    page = case_page([evidence()], "The `mask` is\ntransposed, e.g. 16 x 64. So it fails. And more.\n\nLater.")
+    assert page.split("\n\n")[3] == "The `mask` is transposed, e.g. 16 x 64. So it fails."
+
+
+def test_case_scripts_and_evidence_are_linked() -> None:
+    local = [link for link in html(case_page([evidence()])).links if not link.startswith("http")]
+    assert local == [*SCRIPTS, "evidence/rwkv6-backward/upstream.docker.nvidia-h200.json"]
+
+
+def test_the_command_is_one_that_a_stranger_can_give() -> None:
+    own = (
+        "nox -s case-rwkv6-backward -- --environment upstream --engine docker --image casebook/host:latest --no-probes"
+    )
+    page = case_page([evidence(command=own)])
+    assert "(this run was in an image of its host's own):\n\n```sh\nnox -s case-rwkv6-backward -- " in page
+    assert "--engine docker --no-probes\n```" in page
+    assert "host:latest" not in page
+    assert "To run it again:" in case_page([evidence()])
+
+
+def test_variables_of_the_trials_are_told() -> None:
+    variables = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "2"}
+    page = case_page([evidence(environment=ENVIRONMENT.model_copy(update={"variables": variables}))])
+    assert "- Variables: `TRITON_INTERPRET=1`, `OMP_NUM_THREADS=2`\n" in page
+
+
+def test_whole_numbers_are_whole() -> None:
+    fixed = replace(FIXED, stdout="fwd_rel_err=0\ndq_rel_err=0\nrows=520192\ncudnn=91900\n")
+    table = declared_and_seen(evidence(fixed=fixed), Variant.FIXED)
+    assert (table["rows"], table["cudnn"]) == (["", "520192"], ["", "91900"])
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_message_is_shown_from_where_it_matched(stream: str) -> None:
+    case = CASE.model_copy(update={"signature": {Variant.REPRO: ["message: cuMemCreate: .*MEMORY"]}})
+    run = evidence(case=case)
+    trials = [each.model_copy(update={stream: "at first\ncuMemCreate: OUT_OF_MEMORY\n"}) for each in run.trials]
+    run = run.model_copy(update={"trials": trials})
+    assert declared_and_seen(run, Variant.REPRO)["message"][1] == "cuMemCreate: OUT_OF_MEMORY"
+
+
+def test_equal_figures_are_told_in_the_place_of_an_interval() -> None:
+    page = case_page([evidence()])
+    assert "Figures equal to the last digit in all of them; each run took 6.8 s." in page
+    other = mixed(REPRO, replace(REPRO, stdout="fwd_rel_err=1.1e-07\n"))
+    assert "95 % interval 34 to 100 %; each run took 6.8 s." in case_page([other])
+
+
+def test_a_hang_is_shown_where_the_script_stands() -> None:
+    main = 'Thread (idle): "MainThread"\n    0x7f (libc.so.6)\n    wait (libc.so)\n    step (repro.py:8)\n    go (s.py)'
+    idle = 'Thread (idle): "Thread-1"\n    pthread_cond_wait (libc.so.6)'
+    first = ProcessStack(number=2, parent=1, rank=0, command="spawn", source="py-spy", text=f"{idle}\n{main}")
+    second = first.model_copy(update={"number": 3, "rank": 1})
+    helper = ProcessStack(number=4, parent=1, command="multiprocessing.resource_tracker", source="py-spy", text=idle)
+    run = evidence()
+    hung = run.trials[0].observation.model_copy(update={"stacks": [first, second, helper]})
+    page = case_page([run.model_copy(update={"trials": [run.trials[0].model_copy(update={"observation": hung})]})])
+    shown = page.partition("Where its processes stood")[2].partition("</details>")[0]
+    assert shown.count('```text\nThread (idle): "MainThread"\n    wait (libc.so)\n    step (repro.py:8)\n```') == 2
+    assert "resource_tracker" not in shown
+    assert "Thread-1" not in shown

@@ -10,6 +10,8 @@ from pydantic import Field
 from gpu_casebook.document import Document
 from gpu_casebook.text import one_line
 
+_BESIDE = 4096
+"""Bytes: beyond a page the nearest allocation has hardly to do with an access."""
 _CLONE = re.compile(r"\[clone (.+?)\] ")
 """How the tool names a function that belongs to one kernel: "[clone kernel(int)] function(int)"."""
 
@@ -210,7 +212,7 @@ def brief(finding: Finding) -> str:
     """Return a few words for a headline, which names the kernel of a bad access itself."""
     if finding.kind not in BAD_ACCESS:
         return _described(finding)
-    near = _near(finding)
+    near = _near(finding) if finding.nearest and finding.nearest.distance <= _BESIDE else ""
     return f"{_access(finding)}{' ' if near.startswith('just') else ', '}{near}" if near else _access(finding)
 
 

@@ -28,6 +28,7 @@ _SLEEP = re.compile(r"(?:__)?(?:clock_)?nanosleep(?:@.*)?|time_sleep|pysleep")
 _SLEEP_DEPTH = 4  # below it, in the C library and Python's own C, are no more frames than that
 _PY_SPY_HEAD = re.compile(r"\AProcess .*\n(?:Python .*\n)?\n?")
 _PY_SPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ ", re.MULTILINE)
+_NOISE = re.compile(r" +(?:0x[0-9a-f]+ |c10::impl::wrap_kernel_functor|pybind11::cpp_function)")
 _KERNEL = "(kernel)"  # in place of a file
 _OF_C = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs", ".so", _KERNEL)
 _PYTHON = re.compile(r"(?:lib)?(?:python|pypy)[0-9.]*t?$")
@@ -115,8 +116,7 @@ def standing(stacks: Sequence[ProcessStack]) -> str:
             places.setdefault(stack.number, place)
     if len(places) == 1:
         return f"in `{next(iter(places.values()))}`"
-    processes = {stack.number: stack for stack in stacks if stack.number in places}.values()
-    chosen = _ranks(processes) or _leaves(processes)
+    chosen = that_matter({stack.number: stack for stack in stacks if stack.number in places}.values())
     shown = [f"{who(stack)} in `{places[stack.number]}`" for stack in chosen[:PROCESSES_SHOWN]]
     more = [f"and {len(chosen) - PROCESSES_SHOWN} more"] if len(chosen) > PROCESSES_SHOWN else []
     return ", ".join([*shown, *more])
@@ -136,6 +136,25 @@ def matching(pattern: str, stacks: Iterable[ProcessStack], *, all_threads: bool 
         for stack in stacks
         if any(search(pattern, function) for function in functions(stack, all_threads=all_threads))
     ]
+
+
+def that_matter(processes: Collection[ProcessStack]) -> list[ProcessStack]:
+    """Return those of the ranks, or of the processes that wait for no child of theirs; one stack of a process each."""
+    return _ranks(processes) or _leaves(processes)
+
+
+def frames_that_matter(stack: ProcessStack, script: str) -> str:
+    """Return the threads that are in the script, down to its outermost frame, without frames that say nothing.
+
+    If no thread is, the whole stack.
+    """
+    own = re.compile(rf'[(/"]{re.escape(script)}(?::\d+\)|", line )')
+    threads = []
+    for thread in re.split(r"\n\s*(?=(?:Current thread|Thread) )", stack.text):
+        lines = thread.splitlines()
+        if inside := [at for at, line in enumerate(lines) if own.search(line)]:
+            threads += [line for line in lines[: inside[-1] + 1] if not _NOISE.match(line)]
+    return "\n".join(threads) or stack.text
 
 
 def _ranks(processes: Collection[ProcessStack]) -> list[ProcessStack]:

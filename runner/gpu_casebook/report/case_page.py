@@ -8,37 +8,50 @@ from pathlib import Path
 from gpu_casebook.evidence import Evidence, UpstreamFacts, evidence_path
 from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
-from gpu_casebook.report.markdown import Markdown, code, render_template
+from gpu_casebook.report.markdown import Markdown, code, link, render_template
 from gpu_casebook.report.variant import variant_section
-from gpu_casebook.report.words import cautions, newest_hardware_first, what_ran
+from gpu_casebook.report.words import (
+    cautions,
+    changed_versions,
+    home_of,
+    mechanism,
+    newest,
+    newest_hardware_first,
+    shown_fix,
+    what_ran,
+)
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.run.probes.sanitizer import words_of
-from gpu_casebook.text import utc
 
-DIFF_LIMIT = 20_000
 XIDS_SHOWN = 5
+_IMAGE = re.compile(r" --image (?:'[^']*'|\S+)")
 
 
-def case_page(runs: Sequence[Evidence]) -> str:
-    """Return the page of one case. Raises ValueError if there are no runs, or runs of several cases."""
+def case_page(runs: Sequence[Evidence], why: str = "") -> str:
+    """Return the page of one case. `why`: what its README says of the mechanism, in Markdown.
+
+    Raises ValueError if there are no runs, or runs of several cases.
+    """
     ids = {run.case.id for run in runs}
     if len(ids) != 1:
         raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
     ordered = newest_hardware_first(list(runs))
     lead = ordered[0]
-    newest = max(ordered, key=lambda run: utc(run.started))
-    case = newest.case
-    home = _home(case.upstream)
+    latest = newest(ordered)
+    case = latest.case
+    home = home_of(case.upstream)
     return render_template(
         "case.md.j2",
         lead=lead,
         case=case,
         headline=markdown(headline(lead)),
-        ran=what_ran(case.provenance, case.upstream.project, newest.semantics),
+        ran=what_ran(case.provenance, case.upstream.project, latest.semantics),
+        mechanism=Markdown(mechanism(why)),
         home=home,
         revision=_revision,
         other_links=_other_links(case.upstream, home),
-        diff=_bounded(case.fix_diff),
+        diff=shown_fix(case.fix_diff),
+        changed=changed_versions(lead),
         runs=ordered,
         sections=[_section(run, case.fix_diff) for run in ordered],
     )
@@ -50,12 +63,13 @@ def _section(run: Evidence, fix_diff: str) -> Markdown:
         "case_run.md.j2",
         run=run,
         headline=markdown(headline(run)),
-        path=evidence_path(Path("reports"), run).as_posix(),
+        path=evidence_path(Path(), run).as_posix(),
+        command=_IMAGE.sub("", run.command),
         variants=[variant_section(run, variant) for variant in Variant],
         cautions=cautions(run),
         instruments=_instruments(run),
         xids=list(_xids(run)),
-        own_diff=_bounded(run.case.fix_diff) if run.case.fix_diff != fix_diff else None,
+        own_diff=shown_fix(run.case.fix_diff) if shown_fix(run.case.fix_diff) != shown_fix(fix_diff) else None,
     )
 
 
@@ -79,28 +93,18 @@ def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
         yield variant, number, times, texts[key]
 
 
-def _bounded(diff: str) -> str:
-    if len(diff) <= DIFF_LIMIT:
-        return diff
-    kept = diff[:DIFF_LIMIT].rpartition("\n")[0]
-    return f"{kept}\n[... {diff.count(chr(10), len(kept))} more lines ...]"
-
-
-def _home(upstream: UpstreamFacts) -> str | None:
-    """Return the project's address on GitHub, or None if its issue is elsewhere."""
-    home = f"https://github.com/{upstream.project}"
-    return home if (upstream.issue or "").startswith(f"{home}/") else None
-
-
 def _other_links(upstream: UpstreamFacts, home: str | None) -> list[str]:
     """Return the links that the line about upstream does not have yet."""
-    linked = {upstream.issue, home, *(f"{home}/commit/{each}" for each in (upstream.introduced, upstream.fixed))}
+    changes = (upstream.introduced, upstream.fixed)
+    linked = {upstream.issue, home, *changes, *(f"{home}/commit/{each}" for each in changes)}
     # What is no web address never becomes a link, so that it has not been one yet.
     return [url for url in upstream.links if url not in linked or not url.startswith("http")]
 
 
 def _revision(revision: str, home: str | None) -> Markdown:
-    """Return a commit by its first 12 digits, with a link if `home` is known; anything else as it is."""
+    """Return a commit by its first 12 digits, linked if `home` is known; an address as a link; the rest as code."""
+    if revision.startswith("https://"):
+        return link(revision.removeprefix("https://github.com/"), revision)
     if not re.fullmatch("[0-9a-f]{40}", revision):
         return code(revision)
     return Markdown(f"[`{revision[:12]}`]({home}/commit/{revision})") if home else code(revision[:12])

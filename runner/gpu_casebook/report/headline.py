@@ -1,19 +1,20 @@
 """The first line of a report, and what the terminal shows of a run. Pure.
 
-For a GPU fault the headline says what happened, in which kernel, and where it showed: this replaces the "how it fails"
-part of the verdict's own headline. Phrases for CUDA errors are here; those for what compute-sanitizer found are in
+For a GPU fault the headline says what happened, and where it showed: this replaces the "how it fails" part of the
+verdict's own headline. It is the fault of an ordinary trial: what compute-sanitizer found is told of it only where the
+case declares that, or where both come of one launch. Phrases for CUDA errors are here; those for what it found are in
 `gpu_casebook.reading.findings`, those for how a trial ended in `gpu_casebook.judging`.
 """
 
 import math
 import re
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, Trial, Verdict
+from gpu_casebook.evidence import Evidence, Observation, Outcome, SanitizerReport, Trial, Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names
-from gpu_casebook.report.words import cautions
+from gpu_casebook.report.words import cautions, same_figures
 from gpu_casebook.run.probes import failing
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, surfaced
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
@@ -57,10 +58,8 @@ def headline(run: Evidence) -> str:
 def _left_open(run: Evidence, clean: int) -> str:
     """Return what clean runs of fixed do not rule out, and whether the runs of a variant gave the very same figures."""
     share = f"fails in at most {math.ceil(100 * left_open(clean))} % of runs, 95 %"
-    good = [trial for trial in run.trials if trial.outcome is Outcome.AS_EXPECTED and trial.observation.figures]
-    told = {(trial.variant, *sorted(trial.observation.figures.items())) for trial in good}
-    same = good and len(told) == len({trial.variant for trial in good})
-    return f"{share}; figures digit-equal in all runs" if same else share
+    same = same_figures([trial for trial in run.trials if trial.outcome is Outcome.AS_EXPECTED])
+    return f"{share}; figures equal to the last digit in all runs" if same else share
 
 
 def plain(line: str) -> str:
@@ -94,11 +93,25 @@ def _fault(run: Evidence, how: str) -> str:
     """Return how it fails; empty if neither a CUDA error nor a finding says more than the verdict does."""
     trial, found = failing(run.trials), finding_of(run)
     if trial:
-        return f"{_error(trial.observation, found)}{_assertion(trial)}{_place(run, trial)}"
+        told = found if found and _of_one_launch(run, found) else None
+        return f"{_error(trial.observation, told)}{_assertion(trial)}{_place(run, trial)}"
     if found:
         shows = "no error shows" if how.startswith(_SILENT) else how
         return f"{shows}, and {found.tool} finds {_marked(found)}"
     return ""
+
+
+def _of_one_launch(run: Evidence, found: Finding) -> bool:
+    """Return whether a finding is declared, or was launched at the line where launch blocking has the error."""
+    if any(report.declared is not None for report in _reports(run)):
+        return True
+    at = next((probe.launched for probe in run.probes if isinstance(probe, LaunchBlockingProbe)), None)
+    inside = [frame for frame in found.host_frames if at and f" in {at.file}:" in frame]
+    return bool(at and inside and inside[0].endswith(f" in {at.file}:{at.line}"))
+
+
+def _reports(run: Evidence) -> list[SanitizerReport]:
+    return [trial.sanitizer for trial in run.sanitized if trial.sanitizer and trial.variant is Variant.REPRO]
 
 
 def finding_of(run: Evidence) -> Finding | None:
@@ -107,7 +120,7 @@ def finding_of(run: Evidence) -> Finding | None:
     What it found in fixed as well is left out: both have it, and only one fails.
     """
     probes = [probe for probe in run.probes if isinstance(probe, SanitizerProbe)]
-    reports = [trial.sanitizer for trial in run.sanitized if trial.sanitizer and trial.variant is Variant.REPRO]
+    reports = _reports(run)
     reports += [probe.report for probe in probes if probe.variant is Variant.REPRO]
     harmless = [found for probe in probes if probe.variant is Variant.FIXED for found in probe.report.findings]
     for report in reports:

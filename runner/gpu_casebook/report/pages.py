@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from gpu_casebook.evidence import Evidence, Verdict, evidence_files, keep, load
-from gpu_casebook.files import write_whole
+from gpu_casebook.files import why, write_whole
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import render_template
@@ -52,7 +52,10 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
             rows.append(found.model_copy(update={"trials": [], "sanitized": [], "probes": []}))
             paths[found.case.id].append(path)
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
-        written = [write_whole(reports / page_name(case), case_page(list(map(load, paths[case])))) for case in wanted]
+        written = []
+        for case in wanted:
+            page = case_page([load(path) for path in paths[case]], why(reports.parent / "cases" / case / "README.md"))
+            written.append(write_whole(reports / page_name(case), page))
         return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread)))]
 
 

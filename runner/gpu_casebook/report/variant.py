@@ -5,22 +5,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial
-from gpu_casebook.judging.description import digests, ending, spread, telling_line
+from gpu_casebook.judging.description import digests, ending, number, spread, telling_line
 from gpu_casebook.kinds import Variant
 from gpu_casebook.patterns import find
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.reading.sanitizer import EXECUTABLE
-from gpu_casebook.reading.stacks import who
+from gpu_casebook.reading.stacks import frames_that_matter, that_matter, who
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
-from gpu_casebook.report.words import interval, share
-from gpu_casebook.text import plural, tail
+from gpu_casebook.report.words import interval, same_figures, share
+from gpu_casebook.text import plain, plural, tail
 
 FIGURES_SHOWN = 20
 TAIL_LINES = 30
 TAIL_WIDTH = 240
 NOTHING = Markdown("-")
 PROCESSES_SHOWN = 16
-STACK_LINES = 60
+STACK_LINES = 40
 STACK_WIDTH = 200
 # The most telling source first.
 _STACK_SOURCES = {
@@ -60,6 +60,7 @@ def variant_section(run: Evidence, variant: Variant) -> Markdown:
         "case_variant.md.j2",
         variant=variant,
         rate=run.rates.get(variant) or Rate(k=0, n=0, low=0.0, high=1.0),
+        same=same_figures([trial for trial in counted if trial.outcome is Outcome.AS_EXPECTED]),
         counts="unlike the commonest output" if differs else "as declared",
         rows=list(_rows(run, variant, counted)),
         durations=[trial.duration_s for trial in counted],
@@ -71,12 +72,16 @@ def variant_section(run: Evidence, variant: Variant) -> Markdown:
 
 
 def _stacks(trial: Trial | None) -> list[Stack]:
-    """Return a stack for each process, from the source that says most; the trial's first process first."""
+    """Return a stack for each process that matters, from the source that says most, cut to what matters of it."""
     telling = list(_STACK_SOURCES)
     found = sorted(trial.observation.stacks if trial else (), key=lambda stack: telling.index(stack.source))
     best = {stack.number: stack for stack in reversed(found)}
-    shown = [best[number] for number in sorted(best)[:PROCESSES_SHOWN]]
-    return [Stack(who(each), each.command, _STACK_SOURCES[each.source], _innermost(each.text)) for each in shown]
+    script = f"{trial.variant}.py" if trial else ""
+    shown = that_matter([best[number] for number in sorted(best)])[:PROCESSES_SHOWN]
+    return [
+        Stack(who(each), each.command, _STACK_SOURCES[each.source], _innermost(frames_that_matter(each, script)))
+        for each in shown
+    ]
 
 
 def _innermost(text: str) -> str:
@@ -168,13 +173,12 @@ def _exit(seen: Observation) -> Markdown:
 def _figure(seen: Observation, name: str) -> Markdown:
     if name in seen.contradicted:
         return prose("contradicts itself")
-    return code(f"{seen.figures[name]:.4g}") if name in seen.figures else Markdown("")
+    return code(number(seen.figures[name])) if name in seen.figures else Markdown("")
 
 
 def _matching_line(trial: Trial, pattern: str) -> str | None:
     seen = trial.observation
-    texts = [seen.message, *reversed(seen.causes)] if seen.exception else [trial.stdout, trial.stderr]
-    for text in filter(None, texts):
+    for text in filter(None, [seen.message, *reversed(seen.causes), plain(trial.stdout), plain(trial.stderr)]):
         match = find(pattern, text)
         if match:
             return text[text.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]

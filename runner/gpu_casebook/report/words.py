@@ -4,10 +4,19 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Verdict, slug
+from packaging.utils import canonicalize_name
+
+from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Trial, UpstreamFacts, Verdict, slug
 from gpu_casebook.kinds import Grade, Variant
+from gpu_casebook.packages.lock import pins
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.text import size, utc
+
+DIFF_LIMIT = 20_000
+_FILE = re.compile(r"(?:---|\+\+\+) (?:repro|fixed)\.py$")
+_HEADER = re.compile(r"# (?:dependencies|requires-python) = ")
+_DOCSTRING = re.compile(r'\s*[rR]?"""\w')
+_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 SIMULATED = (
     "simulated: not on the device that the bug lives on. The scripts were compiled only, interpreted, or run on a "
@@ -60,6 +69,12 @@ def share(rate: Rate | None) -> str:
 
 def interval(rate: Rate) -> str:
     return f"95 % interval {100 * rate.low:.0f} to {100 * rate.high:.0f} %"
+
+
+def same_figures(trials: Sequence[Trial]) -> bool:
+    """Return whether there are figures, and each variant's are the very same in all of these trials."""
+    seen = [(trial.variant, trial.observation.figures) for trial in trials if trial.observation.figures]
+    return 0 < len({(variant, *sorted(figures.items())) for variant, figures in seen}) == len(dict(seen))
 
 
 def packages(environment: EnvironmentFacts) -> str:
@@ -127,3 +142,55 @@ def newest_hardware_first(runs: Sequence[Evidence]) -> list[Evidence]:
     named = sorted(runs, key=lambda run: (run.environment.name, run.engine.name, run.device))
     latest = sorted(named, key=lambda run: utc(run.started), reverse=True)
     return sorted(latest, key=lambda run: (run.verdict is Verdict.SKIPPED, run.environment.grade is Grade.SIMULATED))
+
+
+def home_of(upstream: UpstreamFacts) -> str | None:
+    """Return the project's address on GitHub, or None if its issue is elsewhere."""
+    home = f"https://github.com/{upstream.project}"
+    return home if (upstream.issue or "").startswith(f"{home}/") else None
+
+
+def mechanism(why: str) -> str:
+    """Return the first two sentences of a README's section on the mechanism, on one line."""
+    return " ".join(_SENTENCE.split(" ".join(why.partition("\n\n")[0].split()))[:2])
+
+
+def shown_fix(diff: str) -> str:
+    """Return the hunks of a diff of scripts in which code changes, without docstrings and headers, and bounded."""
+    hunks, inside = list[list[str]]([[]]), dict[str, bool]()
+    for line in diff.rstrip("\n").split("\n"):
+        if line.startswith("@@"):
+            hunks.append([line])
+            inside = {}
+        elif not _FILE.match(line) and not _HEADER.match(line[1:]) and not _in_docstring(line, inside):
+            hunks[-1].append(line)
+    changing = [hunk for hunk in hunks if any(line[:1] in {"-", "+"} and line[1:].strip() for line in hunk)]
+    return _bounded("\n".join(line for hunk in changing for line in hunk))
+
+
+def _in_docstring(line: str, inside: dict[str, bool]) -> bool:
+    """Return whether a line of a diff belongs to a docstring. `inside`: whether one is open, in each script."""
+    sides = "-+" if line[:1] == " " else line[:1]
+    before = any(inside.get(side) for side in sides)
+    found = before or bool(_DOCSTRING.match(line[1:]))
+    inside |= dict.fromkeys(sides, found and before != (line.count('"""') % 2 == 1))
+    return found
+
+
+def _bounded(diff: str) -> str:
+    if len(diff) <= DIFF_LIMIT:
+        return diff
+    kept = diff[:DIFF_LIMIT].rpartition("\n")[0]
+    return f"{kept}\n[... {diff.count(chr(10), len(kept))} more lines ...]"
+
+
+def changed_versions(run: Evidence) -> list[tuple[str, str, str, str | None]]:
+    """Return package, version of repro, version of fixed, and where to compare them if the package is the project's."""
+    repro, fixed = (pins(run.environment.variant_requirements.get(variant, [])) for variant in Variant)
+    home, named = home_of(run.case.upstream), canonicalize_name(run.case.upstream.project.rpartition("/")[2])
+    own = {named, {"pytorch": "torch"}.get(named)}
+    return [
+        (name, old, fixed[name], f"{home}/compare/v{old}...v{fixed[name]}" if home and name in own else None)
+        for name, old in repro.items()
+        if fixed.get(name, old) != old
+    ]

@@ -104,6 +104,7 @@ def _environment_facts(
         variant_requirements={variant: requirements for variant, requirements in own.items() if requirements},
         build=list(spec.special.build),
         without_dependencies=list(spec.special.without_dependencies),
+        variables=spec.variables,
         locks={name: hashlib.sha256(text.encode()).hexdigest() for name, text in locks.items()},
         attestation=repro.attestation,
         fixed_attestation=None if fixed is repro else fixed.attestation,
