@@ -1,110 +1,118 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
+# requires-python = "==3.11.*"
+# dependencies = ["torch==2.11.0", "numpy==2.3.5", "requests==2.32.5", "tqdm==4.67.1", "openrlhf==0.6.0.post2"]
+# [[tool.uv.dependency-metadata]]
+# name = "openrlhf"
+# requires-dist = []
 # ///
-"""The same two ranks and engine, with a barrier between waking the engine and asking it to generate.
+"""Two ranks of OpenRLHF 0.6.0.post2 generate with two vLLM engines in sleep mode, and rank 0 comes later than rank 1.
 
-What to look for: generate is served by an engine that is awake (asleep_when_served=0), and its 256 tokens are those
-from before it slept.
+What to look for: each engine serves "wake_up" before "generate" (generated_asleep=0). All ranks meet in a barrier
+behind the call that wakes the engines.
+
+The released create_vllm_engines, LLMRayActor, batch_vllm_engine_call and RemoteExperienceMaker run, with gloo. Stand-ins
+have the place of Ray (a thread per actor serves calls in the order in which they come, as Ray does) and of vLLM. Rank 0
+begins when rank 1's engine has its request, or rank 1 waits for it in a barrier: no sleep can take a barrier's place.
 """
 
-import ctypes
-import struct
-import threading
+import os
+import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from math import prod
-from types import SimpleNamespace
+from functools import partial
+from multiprocessing.managers import BaseManager
+from threading import Event
+from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
+import openrlhf
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
-BATCH, VOCAB, HIDDEN, STEPS = 256, 4096, 256, 4  # any will do: what matters is that the weights are not there
-LATE_S = 5  # rank 0 comes when rank 1 has asked; where rank 1 waits for it, after these seconds
-
-
-class SleepyMemory:
-    """Device memory that can lose and regain its physical pages at an unchanged address, as in vLLM's sleep mode."""
-
-    def __init__(self, *shape):
-        self.driver, self.base, self.handle, granule = ctypes.CDLL("libcuda.so.1"), *(ctypes.c_uint64() for _ in "123")
-        self.kind = struct.pack("iiiiQQ", 1, 0, 1, 0, 0, 0)  # CUmemAllocationProp: pinned, no export, device 0
-        self.call("cuMemGetAllocationGranularity", ctypes.byref(granule), self.kind, 0)
-        self.size = -(-prod(shape) * 4 // granule.value) * granule.value
-        self.call("cuMemAddressReserve", ctypes.byref(self.base), self.size, 0, 0, 0)
-        self.map()
-        place = {"data": (self.base.value, False), "shape": shape, "typestr": "<f4", "strides": None, "version": 3}
-        self.tensor = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=place), device="cuda")
-
-    def call(self, name, *args):
-        status = getattr(self.driver, name)(*(ctypes.c_uint64(a) if isinstance(a, int) else a for a in args))
-        if status:
-            raise RuntimeError(f"{name} returned {status}")
-
-    def map(self):
-        access = struct.pack("iii", 1, 0, 3)  # CUmemAccessDesc: device 0 may read and write
-        self.call("cuMemCreate", ctypes.byref(self.handle), self.size, self.kind, 0)
-        self.call("cuMemMap", self.base, self.size, 0, self.handle, 0)
-        self.call("cuMemSetAccess", self.base, self.size, access, 1)
-
-    def unmap(self):
-        self.call("cuMemUnmap", self.base, self.size)
-        self.call("cuMemRelease", self.handle)
+CALLS = ThreadPoolExecutor(8)
 
 
-class Engine:
-    def __init__(self):
-        self.weights, self.kv_cache = SleepyMemory(VOCAB, HIDDEN), SleepyMemory(BATCH, STEPS, HIDDEN)
-        self.weights.tensor.copy_(torch.randn(VOCAB, HIDDEN, generator=torch.Generator().manual_seed(0)))
-        self.asleep = False
+class Actor:
+    """One thread, which serves calls in the order in which they come."""
 
-    def sleep(self):
-        """Level 1: weights to the host, key/value cache thrown away."""
-        torch.cuda.synchronize()
-        self.backup = self.weights.tensor.cpu()
-        self.weights.unmap()
-        self.kv_cache.unmap()
-        self.asleep = True
+    def __init__(self, instance):
+        self.instance, self.turns, self.asked = instance, ThreadPoolExecutor(1), Event()
 
-    def wake_up(self):
-        self.weights.map()
-        self.kv_cache.map()
-        self.weights.tensor.copy_(self.backup)
-        self.asleep = False
+    def serve(self, name, *args, **kwargs):
+        turn = self.turns.submit(getattr(self.instance, name), *args, **kwargs)
+        if name == "add_requests":
+            self.asked.set()
+        return turn.result()
 
-    def generate(self):
-        weights, kv_cache = self.weights.tensor, self.kv_cache.tensor
-        tokens = torch.arange(BATCH, device="cuda")
-        for step in range(STEPS):
-            kv_cache[:, step] = weights[tokens]
-            hidden = kv_cache[:, : step + 1].mean(1)
-            tokens = (hidden @ weights.T).argmax(-1)
-        return tokens.tolist()
+    def served(self):
+        return [name for name, *_ in self.instance.llm.method_calls]
 
-    def serve(self):
-        print(f"asleep_when_served={int(self.asleep)}", flush=True)
-        return self.generate()
+    def a_rank_waits(self):
+        self.asked.set()
+
+    def wait_for_a_rank(self):
+        self.asked.wait(60)
 
 
-def rank_0():
-    asked.wait(LATE_S)  # the ranks do not arrive together: rank 0 also writes logs and checkpoints
-    actor.submit(engine.wake_up).result()
-    woken.wait()
+def handle(actor):
+    """What Ray gives for an actor: handle.method.remote(...) returns at once."""
+    names = ("sleep", "wake_up", "add_requests", "get_responses")
+    calls = {name: SimpleNamespace(remote=partial(CALLS.submit, actor.serve, name)) for name in names}
+    return SimpleNamespace(actor=actor, **calls)
 
 
-def rank_1():
-    woken.wait()
-    answer = actor.submit(engine.serve)
-    asked.set()
-    return answer.result()
+def stand_in():
+    """Let OpenRLHF be imported without Ray, without vLLM, and without the models of the trainers."""
+
+    def remote(what):
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda **k: handle(Actor(what(**k)))))
+
+    for name in ("ray.util.placement_group", "ray.util.scheduling_strategies", "openrlhf.models.actor"):
+        sys.modules[name] = MagicMock()
+    sys.modules["ray"] = MagicMock(remote=remote, get=lambda refs: [ref.result(60) for ref in refs])
+    llm = {"generate.return_value": []}
+    sys.modules["vllm"] = MagicMock(__version__="0.7.2", LLM=lambda **_: MagicMock(**llm), SamplingParams=dict)
+    torch.cuda.synchronize = lambda: None  # there is no GPU
+    for name in ("models", "trainer", "trainer/ppo_utils", "trainer/ray", "utils"):  # not all that each of them imports
+        package = sys.modules[f"openrlhf.{name.replace('/', '.')}"] = ModuleType(name)
+        package.__path__ = [f"{openrlhf.__path__[0]}/{name}"]
 
 
-# One thread and a queue, like a Ray actor. The ranks' collectives need no GPU here: a rank is a thread.
-actor = ThreadPoolExecutor(1, initializer=lambda: torch.zeros(1, device="cuda"))
-engine = actor.submit(Engine).result()
-awake = actor.submit(engine.generate).result()
-actor.submit(engine.sleep).result()
-ranks, asked = ThreadPoolExecutor(2), threading.Event()
-woken = threading.Barrier(2, timeout=30)
-waking, generating = ranks.submit(rank_0), ranks.submit(rank_1)
-tokens = generating.result()
-waking.result()
-print(f"tokens_as_before={sum(a == b for a, b in zip(tokens, awake, strict=True))}")
+def engine(number, handles=[]):
+    if not handles:  # all are made at once, in a process of their own
+        stand_in()
+        from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
+
+        handles += create_vllm_engines(2, 1, "model", 0, False, True, 8, num_total_actors=2, vllm_enable_sleep=True)
+    return handles[number].actor
+
+
+def run_rank(rank, engines, meeting):
+    stand_in()
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    args = {"vllm_enable_sleep": True, "n_samples_per_prompt": 1, "micro_rollout_batch_size": 1, "perf": False}
+    strategy = MagicMock(args=MagicMock(**args), ring_attn_group=None, ring_attn_size=1)
+    tokenizer = MagicMock(return_value={"input_ids": [[1]]})
+    maker = RemoteExperienceMaker(*[None] * 4, tokenizer, 8, None, strategy, vllm_engines=list(map(handle, engines)))
+    barrier = dist.barrier
+    barrier()
+    if rank == 0:
+        engines[1].wait_for_a_rank()  # late, as the rank that also writes logs and checkpoints
+    dist.barrier = lambda: (engines[rank].a_rank_waits(), barrier())
+    maker.make_experience_list(["a prompt"], ["a label"])
+
+
+if __name__ == "__main__":
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    BaseManager.register("engine", engine)
+    with BaseManager() as cluster, tempfile.TemporaryDirectory() as directory:
+        engines = [cluster.engine(0), cluster.engine(1)]
+        mp.spawn(run_rank, (engines, f"{directory}/meeting"), nprocs=2)
+        served = [each.served() for each in engines]
+    for number, calls in enumerate(served):
+        print(f"engine {number} served: {', '.join(calls)}")
+    print(f"generated={sum(calls.count('generate') for calls in served)}")
+    print(f"generated_asleep={sum(calls[:2] == ['sleep', 'generate'] for calls in served)}")
