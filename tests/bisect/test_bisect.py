@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -46,7 +47,7 @@ def _of(package: str, *numbers: str) -> Releases:
     return parse(package, versions.JSON, json.dumps({"files": files}).encode())
 
 
-def locked(requirements: Sequence[str], _python: str, _previous: str = "", *, anywhere: bool = False) -> str:
+def locked(requirements: Sequence[str], _python: str, _previous: str = "", **_how: Any) -> str:
     """What stands for a lock: the requirements themselves, as the engine below reads them."""
     return "".join(f"{each}\n" for each in requirements)
 

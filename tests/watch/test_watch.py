@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
+from gpu_casebook.manifest.model import ORDINARY, Special
 from gpu_casebook.records.watched import State, Watched, known
 from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions
@@ -41,13 +43,17 @@ class World(FakeEngine):
         self.broken: dict[str, str] = {}
         self.ran: list[str] = []
         self.previous: list[str] = []
+        self.special = ORDINARY
 
     def index(self, package: str) -> Releases:
         files = [{"filename": f"{package}-{version}-py3-none-any.whl"} for version in self.released]
         return parse(package, versions.JSON, json.dumps({"files": files}).encode())
 
-    def lock(self, requirements: Sequence[str], _python: str, previous: str = "", *, anywhere: bool = False) -> str:
+    def lock(
+        self, requirements: Sequence[str], _python: str, previous: str = "", *, special: Special, anywhere: bool = False
+    ) -> str:
         self.previous.append(previous)
+        self.special = special
         pinned = (each if "==" in each else f"{each}=={self.released[-1]}" for each in requirements)
         return "".join(f"{each} \\\n    --hash=sha256:{'0' * 64}\n" for each in pinned)
 
@@ -148,6 +154,13 @@ def test_a_lock_holds_nothing_back_that_is_to_be_newest(world: World) -> None:
     world.previous.clear()
     casebook("bisect", "tiny", "--package", "numpy", "--bad", "1.26.4", "--fixed-in", "1.27.0")
     assert set(world.previous) == {LOCK}
+
+
+def test_what_is_installed_without_dependencies_stays_so(world: World, checkout: Checkout) -> None:
+    manifest = checkout.root / "cases" / "tiny" / "case.yaml"
+    manifest.write_text(manifest.read_text().replace("image: cpu\n", "image: cpu\n    without_dependencies: [numpy]\n"))
+    casebook(*WATCH)
+    assert world.special == Special(without_dependencies=("numpy",))
 
 
 class TestChange:
@@ -255,10 +268,10 @@ class TestTargets:
         manifest.write_text(text.replace("[numpy==1.26.4]", "[numpy==1.26.4, six==1.16.0]"))
         lock = world.lock
 
-        def resolved(requirements: Sequence[str], python: str, previous: str = "", *, anywhere: bool = False) -> str:
+        def resolved(requirements: Sequence[str], python: str, previous: str = "", **more: Any) -> str:
             if "six==1.16.0" in requirements:
                 raise BuildError("numpy 1.27.0 needs another six")
-            return lock(requirements, python)
+            return lock(requirements, python, **more)
 
         monkeypatch.setattr(places, "scratch_lock", resolved)
         said = casebook(*WATCH)[1]

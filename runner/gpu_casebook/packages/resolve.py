@@ -63,8 +63,8 @@ def scratch_lock(
     requirements: Sequence[str],
     python: str,
     previous: str = "",
-    special: Special = ORDINARY,
     *,
+    special: Special = ORDINARY,
     anywhere: bool = False,
 ) -> str:
     """Return a lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.

@@ -112,7 +112,8 @@ class EngineEnvironments:
         kept = path.is_file() and None not in changes.values()  # a lock's pins would hold back what is to be newest
         previous = path.read_text(encoding="utf-8") if kept else ""
         anywhere = self.guard.engine.uses_host_python
-        return scratch_lock(requirements, self.plan.spec.python, previous, self.plan.spec.special, anywhere=anywhere)
+        spec = self.plan.spec
+        return scratch_lock(requirements, spec.python, previous, special=spec.special, anywhere=anywhere)
 
 
 def _is_spoiled(reading: Reading) -> bool:
