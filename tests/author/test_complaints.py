@@ -119,6 +119,7 @@ class TestScripts:
             ("x = input()\n", "2: asks for input, and a trial has none"),
             ("try:\n    x = 1\nexcept:\n    pass\n", "4: catches everything"),
             ("print(__file__)\n", "2: looks at its own name"),
+            ("import sys\nfixed = 'fixed' in sys.argv[0]\n", "3: looks at its own name"),
         ],
     )
     def test_complaints(self, code: str, line: str) -> None:

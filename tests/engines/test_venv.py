@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -450,6 +452,16 @@ def test_what_gets_away_from_a_killed_supervisor_is_ended(venv_bench: Bench) -> 
     token = uuid.uuid4().hex
     assert venv_bench.run(DAEMON, token).infra
     assert [each for each in psutil.process_iter(["cmdline"]) if token in (each.info["cmdline"] or [])] == []
+
+
+def test_a_trial_that_kills_its_supervisor_ends_no_other(venv_bench: Bench) -> None:
+    kills = "import os, signal, time; time.sleep(2); os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)"
+    with ThreadPoolExecutor() as pool:
+        killer = pool.submit(venv_bench.run, kills)
+        time.sleep(0.5)
+        other = venv_bench.run("import time; time.sleep(5); print('whole')")
+    assert killer.result().infra == "the trial could not be run: its supervisor ended: it was killed"
+    assert (other.stdout, other.infra) == ("whole\n", None)
 
 
 def test_a_supervisor_that_its_trial_stops_is_killed(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,14 @@
 """One small case for each kind of failure. The scripts need nothing but Python; a GPU's words are printed as recorded.
 
-In a script TURN stands for the path of a file that outlives the trials, for what must change from trial to trial.
+In a script TURN stands for the path of a file that outlives the trials, for what must change from trial to trial; each
+variant has one of its own. SHARED is one that both have.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.fakes import locked
 
 PROOF = "print('rel_err=1e-7')\n"
 PROVEN = {"figures": {"rel_err": "< 1e-5"}}
@@ -35,6 +38,8 @@ class Kind:
     fixed: str = PROOF
     proven: Mapping[str, Any] = field(default_factory=lambda: PROVEN)
     manifest: Mapping[str, Any] = field(default_factory=dict)
+    requirements: Sequence[str] = ()
+    lock: str = field(default_factory=lambda: locked([]))
 
     @property
     def measured(self) -> bool:
@@ -172,12 +177,10 @@ _TOOL_SAYS = """\
 """
 
 
-def under_tool(*, size: int = 4, errors: int = 1, ends: bool = True) -> str:
+def under_tool(*, size: int = 4, errors: int = 1, ends: bool = True, kernel: str = "write_behind(float *, int)") -> str:
     """A script that prints, where it runs under the stand-in for compute-sanitizer, what the tool would."""
     at = "" if not errors else "=" * 9 + f" Invalid __global__ write of size {size} bytes\n"
-    for line in (
-        ("at write_behind(float *, int)+0x60 in x.cu:4", "by thread (0,0,0) in block (0,0,0)") if errors else ()
-    ):
+    for line in (f"at {kernel}+0x60 in x.cu:4", "by thread (0,0,0) in block (0,0,0)") if errors else ():
         at += "=" * 9 + f"     {line}\n"
     at += "=" * 9 + " \n" if errors else ""
     said = _TOOL_SAYS.format(finding=at, errors=errors, s="" if errors == 1 else "s")

@@ -10,31 +10,34 @@ from pathlib import Path
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST
-from tests.fakes import locked
-from tests.mutants import corpus, kinds
+from tests.mutants import corpus, kinds, reader, variants
 from tests.mutants.kinds import Kind
 from tests.mutants.mutations import Mutation, every
 
 IMAGE = "cpu"
+HERE = "here"
+"""The environment of cases that were made up; the corpus has none of that name."""
 SAME = "pass\n"
 """Behind a script that does what the other one does: the same code twice is refused, and these go to the judge."""
-LOCK = locked([])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A case to be run. `right` is its one right verdict; None where there must be none, but an EngineError."""
+    """A case to be run."""
 
     name: str
     directory: Path
-    right: Verdict | None
     environment: str
+    mutation: Mutation
     trials: int | None = None
     """None for as many as the manifest says: fewer confirm nothing."""
-    timeout_s: float | None = None
-    gone: Variant | None = None
     tool: bool | None = None
     """Whether the stand-in for compute-sanitizer is there; None for a case that needs no GPU."""
+
+    @property
+    def right(self) -> Verdict | None:
+        """Its one right verdict; None where there must be none, but an error."""
+        return self.mutation.right
 
     @property
     def unmutated(self) -> bool:
@@ -43,7 +46,7 @@ class Mutant:
 
 def matrix(place: Path) -> list[Mutant]:
     """Write all of them below `place`. Those that take longest come first."""
-    return [*_synthetic(place), *_corpus(place)]
+    return [*synthetic(place), *_corpus(place)]
 
 
 def left_out() -> Sequence[str]:
@@ -51,46 +54,53 @@ def left_out() -> Sequence[str]:
     return corpus.subjects()[1]
 
 
-def _synthetic(place: Path) -> Iterator[Mutant]:
-    for number, (kind, mutation) in enumerate(every()):
-        yield _written(place / f"{number:03}", kind, mutation)
+def synthetic(place: Path) -> list[Mutant]:
+    """Write those that need nothing but Python."""
+    made = [*every(), *variants.everything(), *reader.everything()]
+    slow_first = sorted(made, key=lambda each: each[0] is not kinds.HANG)
+    return [_written(place / f"{number:03}", kind, mutation) for number, (kind, mutation) in enumerate(slow_first)]
 
 
 def _written(root: Path, kind: Kind, mutation: Mutation) -> Mutant:
     directory = root / "cases" / _slug(kind.name)
     (directory / "locks").mkdir(parents=True)
-    (directory / "locks" / "here.txt").write_text(LOCK)
-    (directory / MANIFEST).write_text(json.dumps(_manifest(kind, directory.name)))  # JSON is YAML
+    lock = kind.lock if mutation.lock is None else mutation.lock
+    (directory / "locks" / f"{HERE}.txt").write_text(lock)
+    (directory / MANIFEST).write_text(json.dumps(_manifest(kind, mutation, directory.name)))  # JSON is YAML
     repro = kind.repro if mutation.repro is None else mutation.repro
     fixed = kind.fixed if mutation.fixed is None else mutation.fixed
     for variant, text in {Variant.REPRO: repro, Variant.FIXED: fixed + (SAME if repro == fixed else "")}.items():
-        (directory / f"{variant}.py").write_text(text.replace("TURN", repr(str(root / f"{variant}.turns"))))
+        own, shared = (repr(str(root / f"{name}.turns")) for name in (variant, "shared"))
+        (directory / f"{variant}.py").write_text(text.replace("TURN", own).replace("SHARED", shared))
+    if mutation.beside:
+        mutation.beside(directory)
+    few = mutation.trials if not kind.measured and mutation.right is not Verdict.CONFIRMED else None
     return Mutant(
         name=f"{kind.name}: {mutation.name}",
         directory=directory,
-        right=mutation.right,
-        environment="here",
-        trials=None if kind.measured or mutation.right is Verdict.CONFIRMED else mutation.trials,
-        timeout_s=mutation.timeout_s,
-        gone=mutation.gone,
+        environment=HERE,
+        mutation=mutation,
+        trials=few,
         tool=not mutation.no_tool if kind is kinds.SANITIZER else None,
     )
 
 
-def _manifest(kind: Kind, id_: str) -> dict[str, object]:
+def _manifest(kind: Kind, mutation: Mutation, id_: str) -> dict[str, object]:
     gpus = 1 if kind is kinds.SANITIZER else 0
+    packages = list(kind.requirements)
     return {
         "id": id_,
         "title": f"A made-up failure: {kind.name}",
         "failure": kind.failure,
         "upstream": {"project": "owner/name", "status": "fixed"},
         "provenance": "distilled",
-        "environments": {"here": {"image": IMAGE, "requirements": [], "gpus": gpus, "grade": "simulated"}},
-        "repro": {"expect": dict(kind.expect)},
-        "fixed": {"expect": dict(kind.proven)},
+        "environments": {HERE: {"image": IMAGE, "requirements": packages, "gpus": gpus, "grade": "simulated"}},
+        "repro": {"expect": dict(kind.expect if mutation.expect is None else mutation.expect)},
+        "fixed": {"expect": dict(kind.proven if mutation.proven is None else mutation.proven)},
         "timeout": "60s",
         "memory": "256MiB",
         **kind.manifest,
+        **(mutation.manifest or {}),
     }
 
 
@@ -108,8 +118,8 @@ def _corpus(place: Path) -> Iterator[Mutant]:
             yield Mutant(
                 name=f"{subject.case.id}, {subject.environment}: {change.name}",
                 directory=directory,
-                right=change.right,
                 environment=subject.environment,
+                mutation=Mutation(name=change.name, right=change.right),
                 trials=None if change.right is Verdict.CONFIRMED else 1,
             )
 

@@ -1,7 +1,10 @@
 """What is done to a case, and the verdict that is right then. None: there must be no verdict, but an error."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Variant
@@ -36,26 +39,65 @@ CONTRADICTED_IN_THE_CUT = "noise = 'x\\n' * 500_000\nprint('{0}', noise, '{1}', 
 IN_CHILD = "import subprocess, sys\nchild = subprocess.run([sys.executable, '-c', {script!r}])\n"
 
 
+class Part(StrEnum):
+    """What of a case is changed."""
+
+    SCRIPT = "script"
+    MANIFEST = "manifest"
+    LOCK = "lock"
+    ENVIRONMENT = "environment"
+    ORDER = "order"
+    OUTPUT = "output stream"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """Scripts in the place of a kind's own; None leaves it. `gone`: the engine goes away in the first such trial."""
+    """What is changed of a kind, and what must come of it. None leaves what the kind has."""
 
     name: str
     right: Verdict | None
     repro: str | None = None
     fixed: str | None = None
     gone: Variant | None = None
+    """The engine goes away in the first such trial."""
     timeout_s: float | None = None
     trials: int | None = 1
+    """None for as many as the manifest says."""
     no_tool: bool = False
+    part: Part = Part.SCRIPT
+    expect: Mapping[str, Any] | None = None
+    proven: Mapping[str, Any] | None = None
+    manifest: Mapping[str, Any] | None = None
+    """Further keys of the manifest."""
+    lock: str | None = None
+    beside: Callable[[Path], object] | None = None
+    """Done to the case's directory."""
+    inside: Callable[[Path], object] | None = None
+    """Done to the environment's packages before the run; the environment is its own."""
+    sealed: bool = False
+    """Whether what was done inside looks as if it was installed."""
+    refused: bool = False
+    """Whether a rule refuses it, so that nothing is run."""
+    exact: bool | None = None
+    """Whether the packages are exact; None where that does not matter."""
+    told: str = ""
+    """What must be said: in the reasons, the differences of the environment, the error."""
+    said: str = ""
+    """Of what only a reader can see: what `check` says of the scripts."""
+    why_not: str = ""
+    """The same where it says nothing: why no rule can."""
+
+    @property
+    def for_a_reader(self) -> bool:
+        return bool(self.said or self.why_not)
 
 
-def repro(name: str, right: Verdict, script: str, **more: float | None) -> Mutation:
-    return Mutation(name=f"repro {name}", right=right, repro=script, **more)  # type: ignore[arg-type]
+def repro(name: str, right: Verdict, script: str, **more: Any) -> Mutation:
+    return Mutation(name=f"repro {name}", right=right, repro=script, **more)
 
 
-def fixed(name: str, right: Verdict, script: str, **more: float | None) -> Mutation:
-    return Mutation(name=f"fixed {name}", right=right, fixed=script, **more)  # type: ignore[arg-type]
+def fixed(name: str, right: Verdict, script: str, **more: Any) -> Mutation:
+    return Mutation(name=f"fixed {name}", right=right, fixed=script, **more)
 
 
 def of_any(kind: Kind) -> Iterator[Mutation]:

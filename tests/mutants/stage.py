@@ -2,25 +2,32 @@
 
 import io
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from gpu_casebook.author.review import static
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
-from gpu_casebook.errors import EngineError
+from gpu_casebook.errors import CasebookError, EngineError, ManifestError, UnfitError
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, known_images, load
+from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.run.plan import Skipped, recipe
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from tests.mutants import demo
 from tests.mutants.corpus import ROOT
-from tests.mutants.matrix import Mutant
+from tests.mutants.matrix import HERE, IMAGE, Mutant
+from tests.mutants.mutations import Mutation, Part
 
 AT_ONCE = 4
 """Many mutants wait more than they work."""
@@ -34,26 +41,43 @@ STAND_IN=1 exec "$@"
 """
 _GPU = {"name": "Made-up GPU", "compute_capability": "9.0"}
 _attesting, _preparing = threading.Lock(), threading.Lock()
-_attested: dict[str, TrialResult] = {}
+_attested: dict[tuple[str, ...], TrialResult] = {}
 
 
 class Stage(VenvEngine):
-    """The venv engine, which looks into each environment once only, and goes away when a mutant wants it to."""
+    """The venv engine, which looks into each environment once only, and goes away when a mutant wants it to.
 
-    def __init__(self, place: Path, gone: Variant | None = None) -> None:
-        super().__init__(place=place)
-        self._gone = gone
+    With a cache of its own its environments are its own too, and are looked into each time.
+    """
+
+    def __init__(self, place: Path, gone: Variant | None = None, cache: Path | None = None) -> None:
+        super().__init__(cache=cache, place=place)
+        self._gone, self._shared = gone, cache is None
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        if list(request.arguments) == ["attest.py"]:
+        if self._shared and _is_a_look(request):
             with _attesting:
-                if prepared.key not in _attested:
-                    _attested[prepared.key] = super().run(prepared, request)
-                return _attested[prepared.key]
+                asked = (prepared.key, *request.arguments)
+                if asked not in _attested:
+                    _attested[asked] = super().run(prepared, request)
+                return _attested[asked]
         result = super().run(prepared, request)
         if self._gone and list(request.arguments) == [f"{self._gone}.py"]:
             raise EngineError("the engine went away")
         return result
+
+    def change(self, recipe: Recipe, mutation: Mutation) -> None:
+        """Prepare an environment, and do to its packages what the mutation says."""
+        assert mutation.inside
+        environment = Path(self.prepare(recipe, lambda _: None).python).parents[1]
+        (site,) = environment.glob("lib/python*/site-packages")
+        mutation.inside(site)
+        if mutation.sealed:
+            Seal.of(environment).write()
+
+
+def _is_a_look(request: TrialRequest) -> bool:
+    return "attest.py" in request.arguments
 
 
 class WithGpu(Stage):
@@ -81,41 +105,99 @@ class WithGpu(Stage):
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         result = super().run(prepared, request)
-        if list(request.arguments) != ["attest.py"]:
+        if not _is_a_look(request) or "files" not in request.arguments:
             return result
         told = json.loads(result.stdout) | {"gpus": [_GPU]}
         return TrialResult(stdout=json.dumps(told), stderr="", duration_s=result.duration_s, exit_status=0)
 
 
-class Outcome(NamedTuple):
-    """What became of a mutant: its verdict, None where there was an EngineError; and why, in a line."""
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a mutant."""
 
     mutant: Mutant
-    verdict: Verdict | None
-    told: str
+    verdict: Verdict | None = None
+    """None where there was an error."""
+    refused: bool = False
+    """Whether a rule refused it: the manifest's, the lock's, the environment's."""
+    exact: bool = False
+    told: str = ""
+    """Why, and what differs in the environment; or the error."""
+    said: Sequence[str] = ()
+    """What `check` says of the scripts, where only a reader can see what is wrong."""
 
     @property
     def right(self) -> bool:
-        return self.verdict is self.mutant.right
+        asked = self.mutant.mutation
+        if self.verdict is not asked.right or self.refused is not asked.refused or asked.told not in self.told:
+            return False
+        if asked.exact not in {None, self.exact}:
+            return False
+        return any(line.startswith(asked.said) for line in self.said) if asked.said else not self.said
+
+    @property
+    def false(self) -> bool:
+        """Whether it is called confirmed, or exact, and is not."""
+        asked = self.mutant.mutation
+        wrong = asked.right is not Verdict.CONFIRMED or (asked.exact is False and self.exact)
+        return self.verdict is Verdict.CONFIRMED and wrong
 
 
 def judged(mutant: Mutant, place: Path) -> Outcome:
     """Run one mutant to its verdict; trials run below `place`."""
-    case = load(mutant.directory / MANIFEST, known_images(ROOT), mutant.directory.parents[1])
-    options = Options(environment=mutant.environment, trials=mutant.trials, timeout_s=mutant.timeout_s, probes=False)
-    stage = Stage(place, mutant.gone) if mutant.tool is None else WithGpu(place, mutant.gone, tool=mutant.tool)
+    mutation, root = mutant.mutation, mutant.directory.parents[1]
+    cache = root / "cache" if mutation.part is Part.ENVIRONMENT else None
+    options = Options(environment=mutant.environment, trials=mutant.trials, timeout_s=mutation.timeout_s, probes=False)
+    stage = (
+        Stage(place, mutation.gone, cache) if mutant.tool is None else WithGpu(place, mutation.gone, tool=mutant.tool)
+    )
     try:
+        case = load(mutant.directory / MANIFEST, known_images(ROOT), root)
         with stage as engine:
+            if mutation.inside:
+                engine.change(recipe(case, mutant.environment, Variant.REPRO), mutation)
             result = run_case(case, options, engine, Console(io.StringIO()))
-    except EngineError as error:
-        return Outcome(mutant, None, str(error))
-    return Outcome(mutant, result.verdict, " | ".join(result.reasons))
+    except CasebookError as error:
+        return Outcome(mutant=mutant, refused=isinstance(error, ManifestError | UnfitError), told=str(error))
+    if isinstance(result, Skipped):
+        return Outcome(mutant=mutant, verdict=result.verdict, told=" | ".join(result.reasons))
+    told = " | ".join([plain(headline(result)), *result.reasons[1:], *result.environment.drift])
+    said = checked(root, case.id) if mutation.for_a_reader else ()
+    return Outcome(mutant=mutant, verdict=result.verdict, exact=result.environment.exact, told=told, said=said)
+
+
+def checked(root: Path, id_: str) -> list[str]:
+    """Return what `check` says of the scripts, as "severity: what"."""
+    (root / "images" / IMAGE).mkdir(parents=True)
+    (root / "images" / IMAGE / "Dockerfile").touch()
+    scripts = {f"cases/{id_}/{variant}.py" for variant in Variant}
+    return [f"{each.severity}: {each.what}" for each in static(root, id_)[1] if each.path in scripts]
 
 
 def judge_all(mutants: Sequence[Mutant], place: Path) -> Iterator[Outcome]:
-    """Several at once; in their order."""
+    """Several at once: first those that were made up, then those of the corpus, each in their order."""
+    made_up = [mutant for mutant in mutants if mutant.environment == HERE]
+    with packages_at_hand(place):
+        yield from _judge(made_up, place)
+    yield from _judge([mutant for mutant in mutants if mutant.environment != HERE], place)
+
+
+def _judge(mutants: Sequence[Mutant], place: Path) -> Iterator[Outcome]:
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         yield from pool.map(lambda mutant: judged(mutant, place), mutants)
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def packages_at_hand(place: Path) -> Iterator[None]:
+    """Let environments be made of the one package that mutants need, without an index."""
+    wheels, before = place.with_name(f"{place.name}.wheels"), dict(os.environ)
+    demo.write_wheel(wheels)
+    os.environ.update(UV_FIND_LINKS=str(wheels), UV_NO_INDEX="1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

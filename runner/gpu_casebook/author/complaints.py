@@ -151,7 +151,10 @@ def _of_node(node: ast.AST, path: str) -> Iterator[Problem]:
                 yield warning(path, line, "asks for input, and a trial has none")
         case ast.ExceptHandler(type=None, lineno=line):
             yield warning(path, line, "catches everything, and so hides a failure of another kind; name the exception")
-        case ast.Name(id="__file__", lineno=line):
+        case (
+            ast.Name(id="__file__", lineno=line)
+            | ast.Subscript(value=ast.Attribute(attr="argv"), slice=ast.Constant(value=0), lineno=line)
+        ):
             yield warning(path, line, "looks at its own name; a paste in an issue has another one")
         case _:
             return

@@ -30,6 +30,9 @@ _PATIENCE_S = 60.0
 # What Python itself may need to start; nothing else of the runner's variables is for the eyes of a trial.
 _NEEDED = ("LD_LIBRARY_PATH",)
 
+_started = set[int]()  # supervisors of this process that nobody has waited for: threads may run trials at once
+_starting = threading.Lock()
+
 
 class Supervising(NamedTuple):
     """The supervisor of one trial: a process that `launch` started, or one that a zygote forked."""
@@ -61,6 +64,7 @@ class Supervising(NamedTuple):
         self.end()
         self.answer(_PATIENCE_S)
         self.wait()
+        _started.discard(self.pid)
         self.channel.close()
 
 
@@ -73,7 +77,7 @@ def launch(orders: Mapping[str, Any]) -> Supervising:
     # Should a trial kill its supervisor, what it started falls to this process, and not to nobody.
     supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)
     ours, theirs = socket.socketpair()
-    with theirs:
+    with theirs, _starting:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__],
             stdin=theirs.fileno(),
@@ -83,6 +87,7 @@ def launch(orders: Mapping[str, Any]) -> Supervising:
             pass_fds=[orders["stdout"], orders["stderr"], *orders.get("pass_fds", ())],
             start_new_session=True,  # a Ctrl-C at the terminal is the runner's
         )
+        _started.add(process.pid)
     with suppress(OSError):
         ours.sendall(json.dumps(orders).encode() + b"\n")
     return Supervising(process.pid, ours, process.wait)
@@ -93,8 +98,10 @@ def end_strays(known: Collection[int]) -> None:
     roots = set[int]()
 
     def below() -> list[supervisor.Process]:
-        there = supervisor.descendants(os.getpid())
-        roots.update(one.pid for one in there if one.parent == os.getpid() and one.pid not in known and _is_apart(one.pid))
+        with _starting:  # a supervisor that is not among those started yet would look like a stray
+            there = supervisor.descendants(os.getpid())
+            ours = {*known, *_started}
+        roots.update(one.pid for one in there if one.parent == os.getpid() and one.pid not in ours and _is_apart(one.pid))
         return [one for one in there if one.pid in roots] + [one for root in roots for one in supervisor.descendants(root)]
 
     def reap() -> None:
