@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 from gpu_casebook.author.review import static
 from gpu_casebook.console import Console
@@ -20,6 +21,7 @@ from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, known_images, load
 from gpu_casebook.report.headline import headline, plain
+from gpu_casebook.run import attesting
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped, recipe
@@ -47,12 +49,17 @@ _attested: dict[tuple[str, ...], TrialResult] = {}
 class Stage(VenvEngine):
     """The venv engine, which looks into each environment once only, and goes away when a mutant wants it to.
 
-    With a cache of its own its environments are its own too, and are looked into each time.
+    With a cache of its own its environments are its own too, whatever others have that lock, and are looked into each
+    time.
     """
 
     def __init__(self, place: Path, gone: Variant | None = None, cache: Path | None = None) -> None:
         super().__init__(cache=cache, place=place)
         self._gone, self._shared = gone, cache is None
+
+    def prepare(self, recipe: Recipe, note: Note) -> Prepared:
+        prepared = super().prepare(recipe, note)
+        return prepared if self._shared else replace(prepared, key=f"{prepared.key} in {self._cache}")
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         if self._shared and _is_a_look(request):
@@ -105,7 +112,7 @@ class WithGpu(Stage):
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         result = super().run(prepared, request)
-        if not _is_a_look(request) or "files" not in request.arguments:
+        if not _is_a_look(request):
             return result
         told = json.loads(result.stdout) | {"gpus": [_GPU]}
         return TrialResult(stdout=json.dumps(told), stderr="", duration_s=result.duration_s, exit_status=0)
@@ -197,7 +204,8 @@ def packages_at_hand(place: Path) -> Iterator[None]:
     demo.write_wheel(wheels)
     os.environ.update(UV_FIND_LINKS=str(wheels), UV_NO_INDEX="1")
     try:
-        yield
+        with patch.object(attesting, "user_cache_path", lambda _name: wheels):  # what is found there goes with them
+            yield
     finally:
         os.environ.clear()
         os.environ.update(before)
