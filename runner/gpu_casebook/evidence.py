@@ -203,6 +203,8 @@ class Content(Document):
 
     files: int
     strange: list[Strange] = Field(default_factory=list)
+    state: str | None = None
+    """A digest over the files' sizes and times, which some evidence has."""
 
 
 class Attestation(Document):
