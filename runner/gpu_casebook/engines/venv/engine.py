@@ -45,7 +45,7 @@ class VenvEngine(Engine):
         "each trial in a session of its own, with a private copy of the case and private scratch space",
         "nothing of the host's environment variables",
         "the files of its environment compared before and after; where one has changed, no trial counts",
-        "limits on memory (with files in scratch space and shared memory), processes, time and output, watched from outside",
+        "limits on memory (with files in scratch space and shared memory), processes, time and output, from outside",
     )
     caveat = "with weaker isolation"
     uses_host_python = True
@@ -213,10 +213,12 @@ class VenvEngine(Engine):
         if source is None or request.wrapper or request.keep:
             raise Unfit("that takes a script of the case, with nothing in front of it, and nothing kept")
         wanted = forking.imports(source, request.files)
-        with self._laid_out(request) as directory:
-            with closing(Zygote(directory, _orders(directory, prepared, request), wanted)) as zygote:
-                zygote.wait_for_imports(request.limits.timeout_s)
-                yield zygote
+        with (
+            self._laid_out(request) as directory,
+            closing(Zygote(directory, _orders(directory, prepared, request), wanted)) as zygote,
+        ):
+            zygote.wait_for_imports(request.limits.timeout_s)
+            yield zygote
 
     def sweep(self) -> Sequence[str]:
         return [line for place in (self._place, self._passing) for line in scratch.sweep(place)]

@@ -1,13 +1,12 @@
 """Trials that are forked from a process which has already imported what the script imports first.
 
-The runner's side of `gpu_casebook.guest.zygote`. The zygote is the trial of a supervisor of its own, so that all it ever
+The runner's side of `gpu_casebook.guest.zygote`. The zygote is the trial of a supervisor of its own, so that all it
 starts is ended with it, and it lives in one scratch directory. What the imports left in that directory is kept aside:
 each trial finds a fresh copy at the same place, as imports may have noted the place.
 """
 
 import ast
 import json
-import os
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from gpu_casebook.guest import supervisor, zygote
 
 PLACES = ("case", "home", "tmp")  # what a trial finds in its scratch directory
 
-# Each trial's own supervisor keeps its limits. Were they kept for the zygote too, a trial beyond them might end them all.
+# Each trial's own supervisor keeps its limits. Were they kept for the zygote too, one trial might end them all.
 _LIFE_S = 7 * 86400.0
 _UNBOUNDED = 2**62
 

@@ -53,20 +53,18 @@ class Seal:
     @property
     def content(self) -> str:
         """A digest over the content of all files."""
-        return hashlib.sha256(json.dumps([(name, digest) for name, (_, digest) in sorted(self.files.items())]).encode()).hexdigest()
+        digests = sorted((name, digest) for name, (_, digest) in self.files.items())
+        return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
     def changed(self) -> list[str]:
         """Return the paths of what is another, new or gone."""
-        now = _stamps(self.directory)
-        if all(known[0] == now.get(name) for name, known in self.files.items()) and len(now) == len(self.files):
-            return []
         files = _sealed(self.directory, self.files)
-        contents = [{name: digest for name, (_, digest) in each.items()} for each in (self.files, files)]
-        if different := {name for name, _ in contents[0].items() ^ contents[1].items()}:
-            return sorted(different)
-        self.files = files
-        self.write()  # so that nobody has to read them again
-        return []
+        known, found = ({name: digest for name, (_, digest) in each.items()} for each in (self.files, files))
+        different = {name for name, _ in known.items() ^ found.items()}
+        if not different and files != self.files:
+            self.files = files
+            self.write()  # so that nobody has to read them again
+        return sorted(different)
 
     def unrecorded(self, bare: "Seal") -> list[str]:
         """Return the paths of what is not as a RECORD says, or in none; `bare` is what was there before."""
@@ -100,7 +98,7 @@ def _stamps(directory: Path) -> dict[str, Stamp]:
     found: dict[str, Stamp] = {}
     places = [""]
     for place in places:  # grows on the way
-        with suppress(FileNotFoundError), os.scandir(f"{directory}/{place}") as entries:  # it may be thrown away meanwhile
+        with suppress(FileNotFoundError), os.scandir(f"{directory}/{place}") as entries:  # thrown away meanwhile
             for entry in entries:
                 name = f"{place}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):

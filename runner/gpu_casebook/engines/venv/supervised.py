@@ -46,7 +46,7 @@ class Supervising(NamedTuple):
             self.channel.shutdown(socket.SHUT_WR)
 
     def answer(self, within_s: float) -> bytes:
-        """Return what it said until it ended. One that says nothing in this time, as the trial stopped it, is killed."""
+        """Return what it said until it ended. One that says nothing in this time (the trial stopped it) is killed."""
         said, deadline = b"", time.monotonic() + within_s
         with suppress(ConnectionResetError):
             while True:
@@ -101,8 +101,10 @@ def end_strays(known: Collection[int]) -> None:
         with _starting:  # a supervisor that is not among those started yet would look like a stray
             there = supervisor.descendants(os.getpid())
             ours = {*known, *_started}
-        roots.update(one.pid for one in there if one.parent == os.getpid() and one.pid not in ours and _is_apart(one.pid))
-        return [one for one in there if one.pid in roots] + [one for root in roots for one in supervisor.descendants(root)]
+        strangers = {one.pid for one in there if one.parent == os.getpid()} - ours
+        roots.update(filter(_is_apart, strangers))
+        below_roots = [each for root in roots for each in supervisor.descendants(root)]
+        return [one for one in there if one.pid in roots] + below_roots
 
     def reap() -> None:
         for root in roots:
@@ -203,7 +205,8 @@ def run(
     if request.loaded:
         looker.join()
     output.loaded = [(kind, output.neutral(path)) for kind, path in seen]
-    ended = json.loads(answer) if answer else {"infra": "the trial could not be run: its supervisor ended: it was killed"}
+    killed = {"infra": "the trial could not be run: its supervisor ended: it was killed"}
+    ended = json.loads(answer) if answer else killed
     return _result(ended, watched, output, request, kept)
 
 
