@@ -1,8 +1,9 @@
-"""Fixes that are none: what `check` says of them, or why it can't say anything."""
+"""Fixes that are none: what `check` says of them. Those that are run besides, and those of which it can't say anything,
+are in `tests/mutants/reader.py`.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -184,104 +185,6 @@ def test_a_hang_in_a_function_of_the_scripts_own_that_waits() -> None:
     assert told(of_script(text, hang, "repro.py")) == [
         "warning: exchange, where the manifest says that it hangs, waits by itself"
     ]
-
-
-class Wrong(NamedTuple):
-    """A pair of scripts that shows nothing though its verdict is `confirmed`, and what is said of it."""
-
-    what: str
-    said: str = ""
-    why_not: str = ""
-    """Why nothing can be said; a reader has to see it."""
-    repro: str = SCRIPT
-    fixed: str = FIXED
-
-
-LAUNCH = "    scale_kernel[(1,)](x, y, len(x))\n"
-GOT = "    got = scaled(x)\n"
-WRONG = (
-    Wrong("fixed prints a constant", "error: prints a constant as rel_err", fixed=changed(("{error:.3e}", "0"))),
-    Wrong(
-        "fixed compares the reference with itself",
-        "error: compares exact",
-        fixed=changed(("got, exact)\n    a", "exact, exact)\n    a")),
-    ),
-    Wrong(
-        "fixed takes its result as the reference",
-        "warning: computes rel_err",
-        fixed=changed(("exact = x.double() * 2", "exact = got")),
-    ),
-    Wrong(
-        "fixed leaves the kernel out",
-        "error: no longer uses scale_kernel",
-        fixed=changed((LAUNCH, "    y.copy_(x * 2)\n")),
-    ),
-    Wrong(
-        "fixed has another implementation", "error: no longer uses scaled", fixed=changed((GOT, "    got = x * 2\n"))
-    ),
-    Wrong("fixed leaves the package out", "error: does nothing with triton", fixed=changed(("@triton.jit\n", ""))),
-    Wrong("fixed catches the failure", "error: a new try/except", fixed=changed(("    assert error < 1\n", TRIED))),
-    Wrong(
-        "fixed ends before its check",
-        "error: ends early",
-        fixed=changed((GOT, f"    print('rel_err=0')\n    exit()\n{GOT}")),
-    ),
-    Wrong("fixed has smaller inputs", "warning: has other inputs", fixed=changed(("N = 704", "N = 64"))),
-    Wrong("fixed draws other numbers", "warning: has other inputs", fixed=changed(("seed(0)", "seed(7)"))),
-    Wrong(
-        "fixed has a wider tolerance", "warning: has another threshold", fixed=changed(("error < 1\n", "error < 1e3\n"))
-    ),
-    Wrong("fixed runs on another device", "warning: switches the backend", fixed=changed(('"cuda"', '"cpu"'))),
-    Wrong(
-        "fixed runs in another precision",
-        "warning: switches the backend",
-        fixed=changed(("scaled(x)\n", "scaled(x.double())\n")),
-    ),
-    Wrong("fixed scales its error", "warning: computes rel_err", fixed=changed(("{error:.3e}", "{error / 1e9:.3e}"))),
-    Wrong(
-        "repro adds noise",
-        "warning: draws random numbers",
-        repro=changed((GOT, f"{GOT}    got += torch.rand_like(got)\n")),
-    ),
-    Wrong(
-        "repro has a hook that sleeps",
-        "warning: waits by itself",
-        repro=changed((GOT, f"    x.register_hook(lambda it: time.sleep(600))\n{GOT}")),
-    ),
-    Wrong(
-        "repro raises what is declared",
-        "warning: raises by itself",
-        repro=changed((GOT, f"    raise ValueError('sizes differ')\n{GOT}")),
-    ),
-    Wrong(
-        "both print figures and run no model",
-        "error: computes no figure",
-        repro="import torch\nmodel = torch.nn.Linear(3, 3)\nprint('rel_err=0.5')\n",
-        fixed="import torch\nmodel = torch.nn.Linear(3, 3)\nprint('rel_err=1e-7')\n",
-    ),
-    Wrong(
-        "repro has another defect in the same kernel",
-        why_not="It differs in the kernel, as a fix does: only upstream's commit tells which defect it was.",
-        repro=changed(("x[n] * 2.0", "x[n + 1] * 2.0")),
-    ),
-    Wrong(
-        "repro gets its failure from code around the kernel",
-        why_not="Code around a kernel can be what was wrong; the README has to say where upstream changed it.",
-        repro=changed(("    return y\n", "    return y + 1\n")),
-    ),
-    Wrong(
-        "fixed has room to spare where repro.py writes past the end",
-        why_not="A larger buffer is what many a fix is; compute-sanitizer shows where the kernel still writes.",
-        fixed=changed(("torch.empty_like(x)", "x.new_empty(2 * len(x))")),
-    ),
-)
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=[each.what for each in WRONG])
-def test_each_pair_that_shows_nothing_is_told_or_left_to_a_reader(wrong: Wrong) -> None:
-    assert bool(wrong.said) != bool(wrong.why_not)
-    found = of(wrong.fixed, wrong.repro) + told(of_script(wrong.fixed, FIGURES, "fixed.py"))
-    assert any(each.startswith(wrong.said) for each in found) if wrong.said else found == []
 
 
 @pytest.mark.parametrize("name", discover(ROOT))

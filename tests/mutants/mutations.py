@@ -339,7 +339,7 @@ OF_HANG = (
         "import threading, time\ndef wait_for_peer(): time.sleep(600)\n"
         f"threading.Thread(target=wait_for_peer).start()\n{kinds.waits_in('read_data')}",
     ),
-    repro("is slow", WRONG, _PROGRESS, timeout_s=8),
+    repro("is slow", WRONG, _PROGRESS, timeout_s=15),
     repro("fails instead", WRONG, RAISES),
     repro("dies instead", WRONG, dies_of_signal("SIGSEGV")),
     repro("ends by itself", NOT, "print('wait_for_peer')\n"),
@@ -347,7 +347,7 @@ OF_HANG = (
     repro("finds the disk full", OPEN, NO_SPACE),
     fixed("hangs elsewhere", FIX, PROOF + kinds.waits_in("read_data")),
     fixed("is repro", FIX, kinds.HANG.repro),
-    fixed("is slow", FIX, PROOF + _PROGRESS, timeout_s=8),
+    fixed("is slow", FIX, PROOF + _PROGRESS, timeout_s=15),
     fixed("empty", FIX, ""),
     fixed("fails after its proof", FIX, PROOF + RAISES),
     Mutation(name="engine goes away in repro", right=None, gone=Variant.REPRO),

@@ -138,8 +138,12 @@ class Outcome:
         asked = self.mutant.mutation
         if self.verdict is not asked.right or self.refused is not asked.refused or asked.told not in self.told:
             return False
-        if asked.exact not in {None, self.exact}:
-            return False
+        return asked.exact in {None, self.exact} and self.said_right
+
+    @property
+    def said_right(self) -> bool:
+        """Whether `check` says what it can, and nothing where it can't."""
+        asked = self.mutant.mutation
         return any(line.startswith(asked.said) for line in self.said) if asked.said else not self.said
 
     @property

@@ -12,7 +12,7 @@ from tests.mutants import corpus
 from tests.mutants.__main__ import row, totals
 from tests.mutants.matrix import HERE, Mutant, matrix, synthetic
 from tests.mutants.mutations import Mutation, Part
-from tests.mutants.stage import Outcome, judge_all
+from tests.mutants.stage import Outcome, checked, judge_all
 
 EVERY = 25
 
@@ -92,6 +92,13 @@ def test_what_only_a_reader_can_see_has_a_word_of_check_or_a_sentence(tmp_path: 
     assert len(left) >= 21
     assert all(bool(each.said) != bool(each.why_not) and each.right is Verdict.CONFIRMED for each in left)
     assert all(each.why_not.endswith(".") for each in left if each.why_not)
+
+
+def test_what_check_says_of_what_only_a_reader_can_see(tmp_path: Path) -> None:
+    for mutant in synthetic(tmp_path):
+        if mutant.mutation.for_a_reader:
+            said = checked(mutant.directory.parents[1], mutant.directory.name)
+            assert Outcome(mutant=mutant, said=said).said_right, (mutant.name, said)
 
 
 def test_the_matrix_is_large_and_holds_every_verdict(tmp_path: Path) -> None:
