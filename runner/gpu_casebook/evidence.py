@@ -215,6 +215,9 @@ class Attestation(Document):
     glibc: str | None = None
     os: str | None = None
     """Such as "Debian GNU/Linux 12 (bookworm) (x86_64)"; None in evidence from before it was recorded."""
+    cpu: str | None = None
+    cpus: int | None = None
+    """How many a process may use."""
     packages: dict[str, str] = Field(default_factory=dict)
     strange: list[Strange] = Field(default_factory=list)
     """On the path, among the variables, in the trial's directory."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import groupby
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -13,6 +14,10 @@ _ESCAPES = re.compile(
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Besides control characters: what turns the direction of text round, and halves of characters."""
+
+_WARNING = re.compile(r"^(?:\S+:\d+: \w*Warning: .*(?:\n[ \t]+\S.*)?|\[W\d.*)\n?", re.MULTILINE)
+_STEP = re.compile(r"[\w.]+\[\d+\]=")
+_STEPS_SHOWN = 3
 
 DURATION = r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+"
 """A duration as a person writes it: 90s, 1h30m, 7d."""
@@ -34,6 +39,18 @@ def one_line(text: str, limit: int = 200) -> str:
     """Return the text on one line of at most `limit` characters; the end is cut."""
     line = " ".join(plain(text).split())
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
+
+
+def quiet(text: str) -> str:
+    """Return what a program printed without its warnings, and of a series the first steps and the last ones."""
+    kept = list[str]()
+    for series, lines in groupby(_WARNING.sub("", text).split("\n"), lambda line: bool(_STEP.match(line))):
+        block = list(lines)
+        if series and len(block) > 2 * _STEPS_SHOWN + 1:
+            left_out = len(block) - 2 * _STEPS_SHOWN
+            block = [*block[:_STEPS_SHOWN], f"[... {left_out} more ...]", *block[-_STEPS_SHOWN:]]
+        kept += block
+    return "\n".join(kept)
 
 
 def tail(text: str, lines: int, width: int) -> str:

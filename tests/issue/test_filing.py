@@ -167,7 +167,45 @@ def test_an_edited_case_is_noticed(here: Path) -> None:
     write(here, evidence(case=facts(here)))
     assert not any("edited" in note for note in file(here, "tiny", here / "reports").notes)
     (here / "cases" / "tiny" / "repro.py").write_text("# changed\n")
-    assert any("was edited since this run" in note for note in file(here, "tiny", here / "reports").notes)
+    status, said = casebook("issue", "tiny", "-o", "report.md")
+    assert status == 2
+    assert "tiny was edited since this run (confirmed in environment upstream on NVIDIA H200 (hardware)" in said
+    assert "): run it again: nox -s case-tiny -- --environment upstream; or add --anyway" in said
+    assert not (here / "report.md").exists()
+    assert casebook("issue", "tiny", "-o", "report.md", "--anyway")[0] == 0
+    assert "The script has been edited since this run." in (here / "report.md").read_text()
+
+
+def test_evidence_of_the_case_as_it_is_comes_before_better_evidence_of_an_older_one(here: Path) -> None:
+    write(here, evidence(case=facts(here, digest="old")))
+    write(here, simulated(case=facts(here)))
+    assert file(here, "tiny", here / "reports").run.environment.name == "front-end"
+
+
+def test_what_readme_and_manifest_say_is_in_it(here: Path) -> None:
+    directory = here / "cases" / "tiny"
+    (directory / "README.md").write_text("# x\n\n## Why\nThe kernel drops\nits mask.\n\n## The fix\nNo.\n")
+    manifest = directory / "case.yaml"
+    manifest.write_text(manifest.read_text().replace("  upstream:\n", "  upstream:\n    variables: {MY_FLAG: '1'}\n"))
+    write(here, evidence(case=facts(here)))
+    body = file(here, "tiny", here / "reports").issue.body
+    assert "Why:\n\nThe kernel drops\nits mask.\n" in body
+    assert "MY_FLAG=1 uv run" in body
+
+
+def test_a_generic_form_is_owned_up_to(here: Path) -> None:
+    note = "no form of somebody/else is known here: this is the generic one"
+    for project, told in (("somebody/else", True), (CASE.upstream.project, False)):
+        upstream = CASE.upstream.model_copy(update={"project": project})
+        write(here, evidence(case=facts(here, upstream=upstream)))
+        assert (note in file(here, "tiny", here / "reports").notes) is told
+
+
+def test_a_comment_has_no_title(here: Path) -> None:
+    write(here, evidence(case=facts(here, upstream=CASE.upstream.model_copy(update={"status": "open"}))))
+    said = casebook("issue", "tiny", "-o", "report.md")[1]
+    assert f"a comment, as that report is open\nfor {CASE.upstream.issue}, " in said
+    assert "title: " not in said
 
 
 def test_the_report_alone_goes_to_stdout(here: Path) -> None:
@@ -210,7 +248,8 @@ class TestGist:
         seen = ENVIRONMENT.attestation.model_copy(update={"packages": {"nvidia-cublas": "12.1.3.1"}})
         run = evidence(case=facts(here), environment=ENVIRONMENT.model_copy(update={"attestation": seen}))
         write(here, run)
-        gist(file(here, "tiny", here / "reports"), here / "attach", here)
+        _, counts = gist(file(here, "tiny", here / "reports"), here / "attach", here)
+        assert counts["address"] == 0
         told = json.loads((here / "attach" / "evidence.json").read_text())
         assert told["environment"]["attestation"]["packages"] == {"nvidia-cublas": "12.1.3.1"}
 
@@ -225,9 +264,9 @@ class TestGist:
 @pytest.mark.parametrize(
     ("remote", "link"),
     [
-        ("https://github.com/owner/name.git", "https://github.com/owner/name/tree/HEAD/cases/tiny"),
-        ("git@github.com:owner/name.git", "https://github.com/owner/name/tree/HEAD/cases/tiny"),
-        ("https://joe:token@github.com/owner/name", "https://github.com/owner/name/tree/HEAD/cases/tiny"),
+        ("https://github.com/owner/name.git", "https://github.com/owner/name/tree/{}/cases/tiny"),
+        ("git@github.com:owner/name.git", "https://github.com/owner/name/tree/{}/cases/tiny"),
+        ("https://joe:token@github.com/owner/name", "https://github.com/owner/name/tree/{}/cases/tiny"),
         ("/srv/git/name.git", None),
         (None, None),
     ],
@@ -237,5 +276,13 @@ def test_the_case_is_linked_where_its_repository_is_on_github(here: Path, remote
     if remote:
         subprocess.run(["git", "-C", str(here), "remote", "add", "origin", remote], check=True)
     write(here, evidence(case=facts(here)))
+    commands = ["add", "cases/tiny"], ["commit", "-q", "-m", "tiny"], ["commit", "-q", "-m", "x", "--allow-empty"]
+    for words in commands:
+        subprocess.run(
+            ["git", "-C", str(here), "-c", "user.name=x", "-c", "user.email=x@example.org", *words], check=True
+        )
+    last = ["git", "-C", str(here), "rev-parse", "HEAD~1"]
+    commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
+    link = link and link.format(commit)
     body = file(here, "tiny", here / "reports").issue.body
     assert (f"[tiny]({link})" in body) if link else ("`cases/tiny`" in body)

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -11,10 +12,12 @@ from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.reading.findings import Finding, Kind, Tool
 from gpu_casebook.redact import Private
 from gpu_casebook.run.probes.sanitizer import SanitizerProbe
-from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
+from tests.report.example import CASE, ENVIRONMENT, FIXED, REPRO, REQUIREMENTS, evidence, simulated
 
 RAN = "Releases of owner/name ran, one with the defect and one without it."
-SCRIPT = '# /// script\n# requires-python = "==3.11.*"\n# dependencies = ["torch==2.2.2"]\n# ///\nimport torch\n'
+SCRIPT = '# /// script\n# requires-python = "==3.11.*"\n# dependencies = [PINS]\n# ///\nimport torch\n'.replace(
+    "PINS", ", ".join(f'"{pin}"' for pin in REQUIREMENTS)
+)
 FORMS = {
     "pytorch/pytorch": ["### 🐛 Describe the bug", "### Versions"],
     "triton-lang/triton": ["### Describe the bug", "### Environment details"],
@@ -79,7 +82,7 @@ class TestForms:
             "uv run repro.py",
             "Cannot broadcast, the expanded size of the tensor (64)",
             "`triton.compiler.errors.CompilationError`",
-            "3 of 3 fresh processes (95 % interval 44 to 100 %)",
+            "3 of 3 fresh processes. Figures are equal to the last digit",
             "dq_rel_err=9.5e-08",
             "PyTorch version: 2.2.2",
             "NVIDIA H200",
@@ -131,6 +134,96 @@ class TestContents:
         text = body(run)
         assert "@mention" not in text
         assert r"\<b>" in text
+
+
+class TestWorthPasting:
+    def test_the_mechanism_comes_before_the_script(self) -> None:
+        why = "The `mask` is transposed, see [the page](../../reports/x.md) and [18](https://github.com/o/n/issues/18)."
+        text = body(why=why)
+        told = "The `mask` is transposed, see the page and [18](https://github.com/o/n/issues/18)."
+        assert text.index(told) < text.index("```python")
+
+    def test_what_was_expected_and_what_came_stand_first(self) -> None:
+        signature = {
+            Variant.REPRO: ["figure x: > 1", "figure y: > 1", "figure same: < 1"],
+            Variant.FIXED: ["figure x: == 0"],
+        }
+        shown = replace(REPRO, stdout="x=520192\ny=2.5\nsame=0.5\n"), replace(FIXED, stdout="x=0\ny=0.25\nsame=0.5\n")
+        text = body(evidence(*shown, case=CASE.model_copy(update={"signature": signature})))
+        first = "\n\n- `x`: expected `== 0`, got `520192`\n- `y`: expected `0.25`, got `2.5`\n\n"
+        assert text.index(first) < text.index("exit status" if "exit status" in text else "With the fix")
+        assert "`same`: expected" not in text
+
+    def test_the_command_has_the_variables(self) -> None:
+        assert "```sh\nTRITON_INTERPRET=1 X='a b' uv run repro.py\n```" in body(
+            variables={"TRITON_INTERPRET": "1", "X": "a b"}
+        )
+
+    def test_the_command_has_the_packages_of_the_run_where_the_header_has_others(self) -> None:
+        text = body(simulated(), script=SCRIPT.replace("triton==2.2.0", "triton==3.6.0"))
+        packages = "--with triton==2.2.0 --with numpy==1.26.4 --with setuptools==69.5.1"
+        assert f"```sh\nuv run --no-project --python 3.11 {packages} python repro.py\n```" in text
+
+    def test_noise_is_left_out(self) -> None:
+        warning = "/env/torch/x.py:279: UserWarning: Failed to initialize\n  cpu = convert()\n[W1121 x.cpp:9] no\n"
+        steps = "".join(f"bytes[{n}]={n}\n" for n in range(40))
+        text = body(with_output(evidence(), f"{warning}ValueError: x\n", steps))
+        assert "UserWarning" not in text
+        assert "[W1121" not in text
+        assert "```text\nValueError: x\n```" in text
+        assert "```text\nbytes[0]=0\nbytes[1]=1\nbytes[2]=2\n[... 34 more ...]\nbytes[37]=37\n" in text
+
+    def test_releases_are_told_and_compared(self) -> None:
+        own = {Variant.REPRO: ["trl==0.13.0"], Variant.FIXED: ["trl==0.14.0"]}
+        run = about(
+            "huggingface/trl", evidence(environment=ENVIRONMENT.model_copy(update={"variant_requirements": own}))
+        )
+        upstream = run.case.upstream.model_copy(update={"issue": "https://github.com/huggingface/trl/issues/1"})
+        run = run.model_copy(update={"case": run.case.model_copy(update={"upstream": upstream, "fix_diff": ""})})
+        compared = "https://github.com/huggingface/trl/compare/v0.13.0...v0.14.0"
+        told = f"With `trl` 0.14.0 in the place of 0.13.0 it passes ([what changed between them]({compared}))."
+        assert told in body(run)
+
+    def test_the_processor_is_told(self) -> None:
+        seen = ENVIRONMENT.attestation
+        assert seen
+        seen = seen.model_copy(update={"cpu": "AMD EPYC 9654", "cpus": 16})
+        text = body(evidence(environment=ENVIRONMENT.model_copy(update={"attestation": seen})))
+        assert "CPU:\nModel name: AMD EPYC 9654\nCPU(s): 16\n" in text
+
+    def test_equal_figures_are_told_in_the_place_of_an_interval(self) -> None:
+        assert "passes in 3 of 3 fresh processes. Figures are equal to the last digit in all of them." in body()
+
+
+OPEN = CASE.upstream.model_copy(update={"status": "open", "fixed": None})
+
+
+class TestOpenReport:
+    @pytest.mark.parametrize(
+        ("changed", "first"),
+        [
+            ({}, "Still so"),
+            ({"issue": f"https://github.com/{CASE.upstream.project}/pull/7"}, "Still so"),
+            ({"status": "fixed"}, "Checklist"),
+            ({"issue": None}, "Checklist"),
+            ({"issue": "https://github.com/other/project/issues/18"}, "Checklist"),
+            ({"issue": f"https://github.com/{CASE.upstream.project}/discussions/18"}, "Checklist"),
+        ],
+    )
+    def test_it_goes_there_as_a_comment(self, changed: dict[str, object], first: str) -> None:
+        upstream, there = OPEN.model_copy(update=changed), first == "Still so"
+        made = compose(
+            Source(ran=RAN, run=evidence(case=CASE.model_copy(update={"upstream": upstream})), script=SCRIPT)
+        )
+        new = f"https://github.com/{CASE.upstream.project}/issues/new"
+        assert (made.comment, made.target) == (there, upstream.issue if there else new)
+        assert made.body.startswith(f"{RAN}\n\n### {first}")
+
+    def test_a_comment_says_with_what_and_where_and_does_not_link_its_own_report(self) -> None:
+        text = body(evidence(case=CASE.model_copy(update={"upstream": OPEN})))
+        assert "`setuptools==69.5.1` on NVIDIA H200, 2026-11-21, in 3 of 3 fresh processes." in text
+        assert "issues/18" not in text
+        assert SCRIPT.strip() in text
 
 
 class TestLimit:

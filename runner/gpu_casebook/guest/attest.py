@@ -29,6 +29,7 @@ from pathlib import Path
 _COMPUTE_CAPABILITY_MAJOR = 75
 _COMPUTE_CAPABILITY_MINOR = 76
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
+_CPU_FILE = Path("/proc/cpuinfo")
 _OS_FILE = Path("/etc/os-release")
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
 # Variables that decide which code runs. LD_LIBRARY_PATH is not among them: engines set it for the driver.
@@ -294,6 +295,8 @@ def attest(what: str) -> dict[str, object]:
         "platform": platform.platform(),
         "glibc": platform.libc_ver()[1] or None,
         "os": operating_system(),
+        "cpu": search_file(_CPU_FILE, r"(?m)^model name\s*: (.+)$"),
+        "cpus": len(os.sched_getaffinity(0)),
         "packages": packages(path),
         "strange": found,
         "content": {"files": len(site.records), "strange": site.strange()} if what == "files" else None,

@@ -26,7 +26,9 @@ def issue(
     ] = None,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Rest on this evidence, and no other.")] = None,
     reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Even if no code of the project ran.")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Even if no code of the project ran, or the case was edited since.")
+    ] = False,
 ) -> None:
     """Write a bug report in the upstream project's own form, ready to paste; nothing is run.
 
@@ -48,8 +50,8 @@ def issue(
         say(f"to attach: {', '.join(shown(path) for path in paths)}")
         for line in _removed("taken out of them", counts):
             say(line)
-    say(f"title: {report.title}")
-    say(f"for https://github.com/{report.project}/issues/new, {len(report.body):,} of {LIMIT:,} characters")
+    say("a comment, as that report is open" if report.comment else f"title: {report.title}")
+    say(f"for {report.target}, {len(report.body):,} of {LIMIT:,} characters")
     if output is None:
         print(report.body)
         return

@@ -49,6 +49,7 @@ def environment_block(environment: EnvironmentFacts) -> str:
         *([f"CUDA version that the driver supports: {found.cuda_driver}"] if found.cuda_driver else []),
         f"cuDNN version: {_version(packages, 'nvidia-cudnn') or _UNKNOWN}",
         "",
+        *(["CPU:", f"Model name: {found.cpu}", f"CPU(s): {found.cpus}", ""] if found.cpu else []),
         "Versions of relevant libraries:",
         *(f"[pip3] {name}=={packages[name]}" for name in listed),
         f"[conda] {_UNKNOWN}",

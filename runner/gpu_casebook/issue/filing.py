@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_files, load
-from gpu_casebook.issue.issue import Issue, Source, best, compose
+from gpu_casebook.files import why
+from gpu_casebook.issue.issue import Issue, Source, best, compose, form_of, open_report
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.manifest.model import Provenance
@@ -49,8 +50,8 @@ def file(
 ) -> Filed:
     """Make the report from evidence that is there.
 
-    Raises UsageError if there is none, with the command that makes it, or if no code of the project ran, unless
-    `anyway`; and CasebookError if it can't be read.
+    Raises UsageError if there is none, with the command that makes it; unless `anyway` also if no code of the project
+    ran, or the case was edited since the evidence was made; and CasebookError if it can't be read.
     """
     found = find(root, case, known_images(root))
     ran = what_ran(found.manifest.provenance, found.manifest.upstream.project)
@@ -67,25 +68,33 @@ def file(
     if run.case.id != found.id:
         raise UsageError(f"--evidence {evidence}: that is a run of {run.case.id}, not of {found.id}")
     seen = {name: sightings[-1] for name, sightings in known(reports, found.id).history.items() if sightings}
+    declared = found.manifest.environments.get(run.environment.name)
     source = Source(
         run=run,
         script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
         ran=ran,
         stale=found.digest() != run.case.digest,
+        why=why(found.directory / "README.md"),
+        variables=run.environment.variables or (declared.variables if declared else {}),
         link=_link(root, found.id),
         bisections=bisections(reports, found.id),
         sightings=seen,
         private=private(root),
     )
-    if source.stale:
-        notes.append(f"the case was edited since this run: to be sure, run it again: nox -s case-{found.id}")
+    if source.stale and not anyway:
+        again = f"run it again: nox -s case-{found.id} -- --environment {run.environment.name}"
+        raise UsageError(f"{found.id} was edited since this run ({_summary(run)}): {again}; or add --anyway")
+    if not open_report(run.case.upstream) and "projects" not in form_of(run.case.upstream.project):
+        notes.append(f"no form of {run.case.upstream.project} is known here: this is the generic one")
     return Filed(compose(source), found, run, [*_reasons_not_to(run, seen), *notes])
 
 
 def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Evidence, list[str]]:
     runs = [(path.name, load(path)) for path in evidence_files(reports, case.id)]
     candidates = [(name, run) for name, run in runs if environment in {None, run.environment.name}]
-    chosen = best([run for _, run in candidates])
+    digest = case.digest()
+    fresh = [run for _, run in candidates if run.case.digest == digest]
+    chosen = best(fresh) or best([run for _, run in candidates])
     if chosen is None:
         asked = f" -- --environment {environment}" if environment else ""
         where = f" in environment {environment}" if environment else ""
@@ -109,9 +118,10 @@ def _summary(run: Evidence) -> str:
 
 
 def _link(root: Path, case: str) -> str | None:
-    """Return where the checkout's repository has the case on GitHub, or None if it is not there."""
+    """Return where the checkout's repository has the case on GitHub, as last committed, or None if it is not there."""
     match = _GITHUB.fullmatch((git(root, "config", "--get", "remote.origin.url") or "").strip())
-    return f"https://github.com/{match['project']}/tree/HEAD/cases/{case}" if match else None
+    commit = (git(root, "log", "-1", "--format=%H", "--", f"cases/{case}") or "").strip() or "HEAD"
+    return f"https://github.com/{match['project']}/tree/{commit}/cases/{case}" if match else None
 
 
 def private(root: Path) -> Private:
@@ -154,9 +164,11 @@ def _attached(filed: Filed, known: Private, counts: Counter[str]) -> dict[str, s
     files |= {f"lock.{lock.name}": lock for lock in locks if lock.is_file()}
     texts = {name: redacted(path.read_text(encoding="utf-8"), known, counts) for name, path in files.items()}
     texts["report.md"] = f"# {filed.issue.title}\n\n{filed.issue.body}"
-    plain = filed.run.model_dump(mode="json")
+    plain, attestations = filed.run.model_dump(mode="json"), ("attestation", "fixed_attestation")
+    there = [name for name in attestations if plain["environment"][name]]
+    versions = {name: plain["environment"][name].pop("packages") for name in there}  # of four numbers: like an address
     data = redacted(plain, known, counts)
-    if plain["environment"]["attestation"]:  # a version of four numbers looks like an address
-        data["environment"]["attestation"]["packages"] = plain["environment"]["attestation"]["packages"]
+    for name in there:
+        data["environment"][name]["packages"] = versions[name]
     texts["evidence.json"] = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     return texts

@@ -4,26 +4,28 @@ What each part of a report says is in templates/parts.md.j2; which parts a proje
 """
 
 import re
+import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Attestation, Evidence, Outcome, Trial, Verdict
+from gpu_casebook.evidence import Attestation, Evidence, Outcome, Trial, UpstreamFacts, Verdict
 from gpu_casebook.issue.collected import environment_block, gpu_lines, operating_system
-from gpu_casebook.kinds import Grade, Variant
+from gpu_casebook.judging.description import number
+from gpu_casebook.kinds import Variant
 from gpu_casebook.reading.findings import sentence
 from gpu_casebook.records.bisection import Bisection, Call
 from gpu_casebook.records.watched import Sighting
 from gpu_casebook.redact import Private, redacted
 from gpu_casebook.report.headline import finding_of, headline, markdown
 from gpu_casebook.report.markdown import Markdown, prose, render_template
-from gpu_casebook.report.words import cautions
-from gpu_casebook.text import plain, utc
+from gpu_casebook.report.variant import stacks_shown
+from gpu_casebook.report.words import cautions, changed_versions, same_figures, shown_fix, worth
+from gpu_casebook.text import plain, quiet
 
 LIMIT = 65_536
 """Characters that GitHub takes."""
@@ -36,6 +38,7 @@ _BUDGETS = (
 _SLACK = 4_000
 """Characters beyond a cut that are redacted with the rest: half a token would not be recognised."""
 _CUT = "[... {} characters cut here ...]"
+_LOCAL_LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
 _FORMS = Path(__file__).with_name("forms.toml")
 
 
@@ -47,6 +50,8 @@ class Source:
     script: str  # repro.py as it is now
     ran: str  # what of the project ran, in a sentence: the report's first
     stale: bool = False  # whether the case was edited since the run
+    why: str = ""  # what the case's README says of the mechanism
+    variables: Mapping[str, str] = field(default_factory=dict)  # that the script needs
     link: str | None = None  # to the case, if it is public
     bisections: Sequence[Bisection] = ()
     sightings: Mapping[str, Sighting] = field(default_factory=dict)  # the last with the newest releases, by environment
@@ -57,7 +62,8 @@ class Source:
 class Issue:
     """A report that is ready to paste."""
 
-    project: str
+    target: str  # the address to file it at
+    comment: bool  # on an issue that is there and open
     title: str
     body: str
     cut: Sequence[str]  # what was shortened, in sentences
@@ -65,21 +71,15 @@ class Issue:
 
 
 def best(runs: Sequence[Evidence]) -> Evidence | None:
-    """Return the run that says most: failure seen, then hardware, then the newest. None if nothing ran."""
-    ran = [run for run in runs if run.verdict is not Verdict.SKIPPED]
-    return max(ran, key=_worth, default=None)
-
-
-def _worth(run: Evidence) -> tuple[bool, bool, bool, datetime]:
-    rate = run.rates.get(Variant.REPRO)
-    seen = rate is not None and rate.k > 0
-    return run.verdict is Verdict.CONFIRMED, seen, run.environment.grade is Grade.HARDWARE, utc(run.started)
+    """Return the run that says most: failure seen, hardware, packages as locked, the newest. None if nothing ran."""
+    return max((run for run in runs if run.verdict is not Verdict.SKIPPED), key=worth, default=None)
 
 
 def compose(source: Source) -> Issue:
     """Return the report, under GitHub's limit: outputs give way first, in their middle, then the script."""
     case = source.run.case
-    form, facts = form_of(case.upstream.project), _facts(source)
+    report = open_report(case.upstream)
+    form, facts = _forms()["comment"] if report else form_of(case.upstream.project), _facts(source)
     body, removed = "", Counter[str]()
     for output, script in _BUDGETS:
         removed = Counter()
@@ -89,7 +89,15 @@ def compose(source: Source) -> Issue:
     body = middle_cut(body, _MOST)
     title = redacted(f"{form.get('title', '')}{case.title}", source.private, removed)
     cuts = re.findall(re.escape(_CUT).replace(r"\{\}", r"(\d+)"), body)
-    return Issue(case.upstream.project, title, body, [f"{each} characters of a long text" for each in cuts], removed)
+    target = report or f"https://github.com/{case.upstream.project}/issues/new"
+    cut_texts = [f"{each} characters of a long text" for each in cuts]
+    return Issue(target, report is not None, title, body, cut_texts, removed)
+
+
+def open_report(upstream: UpstreamFacts) -> str | None:
+    """Return the address of the report that the project has, and has not closed: another one would be a duplicate."""
+    own = re.fullmatch(rf"https://github\.com/{re.escape(upstream.project)}/(?:issues|pull)/\d+", upstream.issue or "")
+    return own[0] if own and upstream.status == "open" else None
 
 
 @cache
@@ -98,7 +106,7 @@ def _forms() -> dict[str, Any]:
 
 
 def form_of(project: str) -> dict[str, Any]:
-    """Return the form of a project, by owner/name in any case; the generic one if it has none."""
+    """Return the form of a project, by owner/name in any case; the generic one, without `projects`, if it has none."""
     wanted = project.casefold()
     forms = _forms()
     found = (form for form in forms["form"] if wanted in map(str.casefold, form["projects"]))
@@ -109,8 +117,9 @@ def _facts(source: Source) -> dict[str, Any]:
     """Return what templates/parts.md.j2 is rendered with."""
     run, environment = source.run, source.run.environment
     finding = finding_of(run)
-    failing = _sample(run, Variant.REPRO)
-    stacks = failing.observation.stacks if failing else []
+    failing, passing = (_sample(run, variant) for variant in Variant)
+    stacks = [f"{each.process}, {each.command}, {each.source}:\n{each.text}" for each in stacks_shown(failing)]
+    pins = [*environment.requirements, *environment.variant_requirements.get(Variant.REPRO, [])]
     return {
         "source": source,
         "run": run,
@@ -118,20 +127,45 @@ def _facts(source: Source) -> dict[str, Any]:
         "headline": markdown(headline(run)),
         "cautions": cautions(run),
         "failing": failing,
-        "stacks": "\n\n".join(f"{stack.command} ({stack.source})\n{stack.text}" for stack in stacks),
-        "passing": _sample(run, Variant.FIXED),
+        "stacks": "\n\n".join(stacks),
+        "contrast": list(_contrast(run, failing, passing)) if failing and passing else [],
+        "same": same_figures([trial for trial in run.trials if trial.outcome is Outcome.AS_EXPECTED]),
+        "changed": changed_versions(run),
+        "diff": shown_fix(run.case.fix_diff),
+        "why": _LOCAL_LINK.sub(r"\1", source.why),
+        "command": _command(source, pins),
+        "passing": passing,
         "finding": finding,
         "environment_block": environment_block(environment),
         "attested": environment.attestation or Attestation(python=environment.python, platform="unknown"),
-        "pins": [*environment.requirements, *environment.variant_requirements.get(Variant.REPRO, [])],
+        "pins": pins,
         "Call": Call,
         "gpu_lines": gpu_lines,
         "operating_system": operating_system,
-        "plain": plain,
+        "shown": lambda text: quiet(plain(text)).strip(),
         "prose": prose,
         "sentence": sentence,
         "raw": Markdown,
     }
+
+
+def _contrast(run: Evidence, failing: Trial, passing: Trial) -> Iterator[tuple[str, str, str]]:
+    """Yield name, what fixed must have or had, and what repro had, of each declared figure that tells the two apart."""
+    repro, fixed = (dict(line.split(": ", 1) for line in run.case.signature.get(each, [])) for each in Variant)
+    there = passing.observation.figures
+    for name, value in failing.observation.figures.items():
+        bound = fixed.get(f"figure {name}")
+        if f"figure {name}" in repro and repro[f"figure {name}"] != bound and there.get(name, value) != value:
+            yield name, bound or number(there[name]), number(value)
+
+
+def _command(source: Source, pins: Sequence[str]) -> str:
+    """Return what runs the script with the packages of the run, and with its variables."""
+    words = ["uv", "run", "repro.py"]
+    if not all(f'"{pin}"' in source.script for pin in pins):  # its header is that of another environment
+        options = [word for pin in pins for word in ("--with", pin)]
+        words = ["uv", "run", "--no-project", "--python", source.run.environment.python, *options, "python", "repro.py"]
+    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in source.variables.items()), shlex.join(words)])
 
 
 def _sample(run: Evidence, variant: Variant) -> Trial | None:

@@ -10,16 +10,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, code, link, render_template
 from gpu_casebook.report.variant import variant_section
-from gpu_casebook.report.words import (
-    cautions,
-    changed_versions,
-    home_of,
-    mechanism,
-    newest,
-    newest_hardware_first,
-    shown_fix,
-    what_ran,
-)
+from gpu_casebook.report.words import cautions, home_of, mechanism, newest, newest_hardware_first, shown_fix, what_ran
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.run.probes.sanitizer import words_of
 
@@ -51,7 +42,6 @@ def case_page(runs: Sequence[Evidence], why: str = "") -> str:
         revision=_revision,
         other_links=_other_links(case.upstream, home),
         diff=shown_fix(case.fix_diff),
-        changed=changed_versions(lead),
         runs=ordered,
         sections=[_section(run, case.fix_diff) for run in ordered],
     )

@@ -13,7 +13,7 @@ from gpu_casebook.reading.sanitizer import EXECUTABLE
 from gpu_casebook.reading.stacks import frames_that_matter, that_matter, who
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
 from gpu_casebook.report.words import interval, same_figures, share
-from gpu_casebook.text import plain, plural, tail
+from gpu_casebook.text import plain, plural, quiet, tail
 
 FIGURES_SHOWN = 20
 TAIL_LINES = 30
@@ -65,13 +65,13 @@ def variant_section(run: Evidence, variant: Variant) -> Markdown:
         rows=list(_rows(run, variant, counted)),
         durations=[trial.duration_s for trial in counted],
         sample=sample,
-        stdout=tail(sample.stdout, TAIL_LINES, TAIL_WIDTH) if sample else "",
-        stderr=tail(sample.stderr, TAIL_LINES, TAIL_WIDTH) if sample else "",
-        stacks=_stacks(sample),
+        stdout=tail(quiet(sample.stdout), TAIL_LINES, TAIL_WIDTH) if sample else "",
+        stderr=tail(quiet(sample.stderr), TAIL_LINES, TAIL_WIDTH) if sample else "",
+        stacks=stacks_shown(sample),
     )
 
 
-def _stacks(trial: Trial | None) -> list[Stack]:
+def stacks_shown(trial: Trial | None) -> list[Stack]:
     """Return a stack for each process that matters, from the source that says most, cut to what matters of it."""
     telling = list(_STACK_SOURCES)
     found = sorted(trial.observation.stacks if trial else (), key=lambda stack: telling.index(stack.source))
