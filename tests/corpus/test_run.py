@@ -15,7 +15,7 @@ from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.trial import GpuAccess, Recipe
-from tests.conftest import MANIFEST, Checkout
+from tests.conftest import Checkout
 from tests.corpus.test_journal import NOW, finished, job
 from tests.corpus.test_selection import add
 from tests.fakes import FakeEngine
@@ -121,7 +121,8 @@ class Bench:
 def bench(checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(hardware, "gpus", list)
     add(checkout, "alpha")
-    add(checkout, "beta", MANIFEST.replace("gpus: 1\n", "gpus: [1]\n"))
+    broken = add(checkout, "beta") / "case.yaml"
+    broken.write_text(broken.read_text().replace("gpus: 1\n", "gpus: [1]\n"))
     return Bench(checkout, tmp_path / "engine")
 
 

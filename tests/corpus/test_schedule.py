@@ -309,7 +309,9 @@ def test_a_wide_job_waits_for_nothing_that_was_started_after_it_came_first(
         able = [each for each in waiting if impossible(each, [machine]) is None]
         first = next((each for each in able if not each.environment_key or each.environment_key in ready), None)
         if first and first.gpus > 1:
-            waits_for.setdefault(first.case, set(names(running)))
+            if first.case not in waits_for:
+                waits_for.clear()  # before it came another, whose environment has been built since
+                waits_for[first.case] = set(names(running))
             assert waits_for[first.case] & set(names(running)), "all have ended that it had to wait for"
 
     play(jobs, machine, lambda count: data.draw(st.integers(0, count - 1)), look)

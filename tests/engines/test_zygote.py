@@ -17,6 +17,7 @@ import pytest
 from gpu_casebook.console import Console
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.forking import imports
+from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Evidence, Outcome
 from gpu_casebook.guest import zygote
@@ -50,9 +51,13 @@ def forked(bench: Bench, script: str, *arguments: str, **options: Any) -> TrialR
 
 
 def install(bench: Bench, name: str, source: str) -> None:
-    """Put a module into the environment."""
-    place = next(Path(bench.prepared.python).parents[1].glob("lib/python3*/site-packages"))
+    """Put a module into the environment, as if it had been there when that was sealed."""
+    directory = Path(bench.prepared.python).parents[1]
+    (place,) = directory.glob("lib/python3*/site-packages")
     (place / f"{name}.py").write_text(textwrap.dedent(source))
+    assert isinstance(bench.engine, VenvEngine)
+    recipe, _ = bench.engine._made[bench.prepared.python]
+    bench.engine._made[bench.prepared.python] = recipe, Seal.of(directory).write()
 
 
 class TestImports:
