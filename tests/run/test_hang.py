@@ -145,7 +145,7 @@ def test_the_committed_hang_is_none_in_barrier() -> None:
     assert judge(declared, both, observe(both)).outcome is Outcome.AS_EXPECTED
     barrier = replace(both, stacks=HELPER.stacks)
     assert judge(declared, barrier, observe(barrier)).outcome is Outcome.OTHERWISE
-    # Nor is the hang over gloo, on a machine without two GPUs, the one over NCCL.
+    # Nor is the hang over gloo, on a machine without two GPUs, that over NCCL.
     nccl = case.expectation("nccl", Variant.REPRO)
     assert judge(nccl, both, observe(both)).outcome is Outcome.OTHERWISE
     there = replace(both, stdout=said.replace("gloo", "nccl"))
