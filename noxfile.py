@@ -157,7 +157,7 @@ def report(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", default=False)
 def bundle(session: nox.Session) -> None:
-    """Pack a case with its environment and the runner, for a GPU host without a network (-- CASE)."""
+    """Pack cases with their environments and the runner, for a GPU host without a network (-- CASE ...)."""
     call(session, "gpu_casebook", "bundle", *session.posargs)
 
 
@@ -169,7 +169,7 @@ def bundle_run(session: nox.Session) -> None:
 
 @nox.session(name="bundle-join", venv_backend="none", default=False)
 def bundle_join(session: nox.Session) -> None:
-    """Put the evidence that a host without a network brought into the reports (-- FILE)."""
+    """Put evidence from hosts without a network into the reports (-- FILE ...)."""
     call(session, "gpu_casebook", "bundle-join", *session.posargs)
 
 

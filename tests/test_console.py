@@ -70,20 +70,6 @@ def test_live_display_keeps_what_each_trial_gave_and_takes_no_markup_from_it() -
     assert "case 1/1" not in file.getvalue()
 
 
-def test_a_copy_gets_plain_lines_of_a_terminal_too() -> None:
-    shown, log = Terminal(), io.StringIO()
-    out = Console(shown)
-    with out.copied_to(log):
-        with out.step("preparing") as note:
-            note("step 1/3")
-        with out.task("case", 1) as advance:
-            advance("repro trial 1: as-expected")
-        out.say("done")
-    out.say("later")
-    assert log.getvalue().splitlines() == ["preparing ...", "case 1/1: repro trial 1: as-expected", "done"]
-    assert "later" in shown.getvalue()
-
-
 def test_who_is_told_gets_every_line_and_some_of_the_notes() -> None:
     file, clock, told = io.StringIO(), Clock(), list[str]()
     out = Console(file, clock, tell=told.append)

@@ -29,13 +29,12 @@ class Console:
         self._clock = clock
         self._tell = tell
         self._told = float("-inf")
-        self._logs: list[TextIO | None] = [file]
+        self._file = file
         self.rich = None
         if file is not None and file.isatty():
             from rich.console import Console as Rich  # noqa: PLC0415 rich takes a tenth of a second to import
 
             self.rich = Rich(file=file, highlight=False, soft_wrap=True)
-            self._logs.clear()
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
@@ -84,18 +83,9 @@ class Console:
         with self._progress(title, total) as update:
             yield advance
 
-    @contextmanager
-    def copied_to(self, log: TextIO) -> Iterator[None]:
-        """Write to `log` too, as plain lines."""
-        self._logs.append(log)
-        try:
-            yield
-        finally:
-            self._logs.remove(log)
-
     def _log(self, text: str) -> None:
-        for log in self._logs:
-            print(text, file=log, flush=True)
+        if self.rich is None:
+            print(text, file=self._file, flush=True)
         if self._tell:
             self._told = self._clock()
             self._tell(text)

@@ -20,6 +20,8 @@ import os, shutil, subprocess, sys
 import gadget, gadget_plat
 
 print("words", sys.argv[1:])
+child = "import gadget, gpu_casebook; print('worker', gadget.__file__)"
+print(subprocess.run([sys.executable, "-P", "-c", child], capture_output=True, text=True).stdout.strip())
 print("tool", subprocess.run(["gadget"], capture_output=True, text=True, check=True).stdout.strip())
 print("gadget", os.path.basename(os.path.dirname(gadget.__file__)))
 sys.exit(12)
@@ -54,7 +56,7 @@ def members(**changed: bytes) -> dict[str, bytes]:
 
 def listing(files: Mapping[str, bytes], **changed: Any) -> bytes:
     facts = {name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
-    table = {"schema_version": 1, "case": "tiny", "pythons": {HERE: [WHEEL]}, "members": facts}
+    table = {"schema_version": 2, "jobs": [], "pythons": {HERE: [WHEEL]}, "members": facts}
     return json.dumps(table | changed).encode()
 
 

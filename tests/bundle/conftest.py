@@ -1,9 +1,11 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle.pack import PackOptions
+from gpu_casebook.bundle.pack import PackOptions, chosen
+from gpu_casebook.corpus.selection import Selection
+from gpu_casebook.engines.base import Packed
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.packages import wheels
@@ -23,13 +25,15 @@ class Daemon(FakeEngine):
         self.images = {"host/image:1", "other:2"}
         self.brings = {"casebook/cpu:1"}
         self.loaded = b""
+        self.packed: Mapping[str, Recipe] = {}
 
     def image_id(self, name: str) -> str | None:
         return "sha256:1" if name in self.images else None
 
-    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
+        self.packed = dict(recipes)
         (into / "image").write_bytes(b"layers")
-        return [ImageFacts(name="casebook/cpu:1", id="sha256:1", size_bytes=1)]
+        return [(ImageFacts(name="casebook/cpu:1", id="sha256:1", size_bytes=1), ["sha256:below", "sha256:above"])]
 
     def take_in(self, packed: Path, note: Note) -> None:
         self.loaded = (packed / "image").read_bytes()
@@ -44,9 +48,10 @@ def case(checkout: Checkout) -> Case:
 
 
 @pytest.fixture
-def options(case: Case) -> PackOptions:
+def options(case: Case, checkout: Checkout) -> PackOptions:
     """The host has the image."""
-    return PackOptions(case=case, environment="interpreter", engine="docker", image="host/image:1", pythons=["3.12"])
+    jobs = chosen(checkout.root, Selection(environment=["interpreter"]))
+    return PackOptions(jobs=jobs, engine="docker", image="host/image:1", pythons=["3.12"])
 
 
 @pytest.fixture

@@ -25,16 +25,17 @@ def casebook(*words: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("words", "status", "line"),
     [
-        (["bundle", "tinny"], 2, "no case 'tinny'; did you mean tiny?"),
-        (["bundle", "tiny", "--environment", "curent"], 2, "did you mean current?"),
-        (["bundle", "tiny", "--split", "3"], 2, "--split 3: write a size such as 56MB"),
+        (["bundle", "tinny"], 2, "no case is called 'tinny' (there are: tiny)"),
+        (["bundle", "tiny", "--environment", "curent"], 2, "project: owner/name; environment: current, interpreter"),
+        (["bundle", "tiny", "--image", "x", "--host-has", "cases/tiny/case.yaml"], 1, "as what bundle-run wrote"),
+        (["bundle", "tiny", "--split", "3"], 2, "--split 3: write a size such as 48MB"),
         (["bundle", "tiny", "--image", "x", "--engine", "venv"], 2, "--image x needs the docker engine"),
         (["bundle", "tiny", "--engine", "podman"], 2, "no engine 'podman'"),
         (["bundle", "tiny", "--image", "x", "--python", "2.7"], 2, "--python 2.7: write a version such as 3.12"),
         (["bundle", "tiny", "--image", "x", "--environment", "interpreter"], 3, "no lock for environment interpreter"),
         (["bundle-run", "nowhere"], 1, "casebook: nowhere: there is no such file or directory"),
         (["bundle-run", "cases"], 1, "casebook: cases: there is no bundle here"),
-        (["bundle-join", "nowhere.json"], 2, "casebook: nowhere.json: there is no such file"),
+        (["bundle-join", "nowhere.json"], 1, "casebook: nowhere.json: can't be read as what bundle-run wrote: No such"),
         (["bundle-join", "cases/tiny/case.yaml"], 1, "case.yaml: can't be read as what bundle-run wrote"),
     ],
 )

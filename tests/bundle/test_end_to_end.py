@@ -1,4 +1,4 @@
-"""A bundle for venv, packed here and run as on a host without a network: nothing but Python, and no way out."""
+"""Bundles, packed here and run as on a host without a network: nothing but Python and an engine, and no way out."""
 
 import os
 import shutil
@@ -10,12 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from gpu_casebook.bundle.document import Bundle, Returned
+from gpu_casebook.daemon.client import LABEL, DockerClient, find_image
 from gpu_casebook.evidence import Verdict, load
+from gpu_casebook.images.bases import Base
+from gpu_casebook.images.stages import plan
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import find
 from gpu_casebook.packages.resolve import write_locks
+from gpu_casebook.run.plan import recipe
+from tests.bundle.bundles import archive, members
 from tests.conftest import IMAGES, MANIFEST, Checkout
+from tests.corpus.world import eventually
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+ROOT = Path(__file__).parents[2]
+CASEBOOK = (sys.executable, "-m", "gpu_casebook")
+KNOWN = {"PYTHONPATH": str(ROOT / "runner"), **os.environ}
+BARE = getattr(sys, "_base_executable", sys.executable)
 
 SCRIPT = """\
 import socket
@@ -51,57 +63,120 @@ def cut_off() -> bool:
     return shutil.which("unshare") is not None and run("true", cwd=Path("/"), variables={}, cut_off=True)[0] == 0
 
 
-@pytest.fixture
-def here(checkout: Checkout) -> Path:
-    """A checkout with a case that needs one small package, locked."""
-    manifest = MANIFEST.replace("numpy==1.26.4", "idna==3.10").replace(
-        "image: cpu", f"image: cpu\n    python: '{PYTHON}'"
-    )
-    manifest = manifest.replace("message: all good", "message: idna 3.10")
-    checkout.write(manifest, script=SCRIPT)
-    write_locks(find(checkout.root, "tiny", IMAGES), print)
-    return checkout.root
+def add(checkout: Checkout, name: str, package: str = "idna==3.10", script: str = SCRIPT) -> None:
+    """Write a case that needs one small package, and its locks."""
+    manifest = MANIFEST.replace("numpy==1.26.4", package).replace("id: tiny", f"id: {name}")
+    manifest = manifest.replace("image: cpu", f"image: cpu\n    python: '{PYTHON}'")
+    manifest = manifest.replace("message: all good", f"message: {package.replace('==', ' ')}")
+    checkout.write(manifest, name=name, script=script)
+    write_locks(find(checkout.root, name, IMAGES), print)
 
 
-def test_a_case_goes_there_and_its_evidence_comes_back(here: Path, tmp_path: Path, cut_off: bool) -> None:  # noqa: FBT001
-    there, home = tmp_path / "there", tmp_path / "home"
+WAITS = """\
+import pathlib, time
+while not pathlib.Path({go!r}).exists():
+    time.sleep(0.1)
+"""
+
+
+def test_cases_go_there_and_their_evidence_comes_back(checkout: Checkout, tmp_path: Path, cut_off: bool) -> None:  # noqa: FBT001
+    """For venv, in parts. The run there is killed, and the same command goes on with it."""
+    there, home, here = tmp_path / "there", tmp_path / "home", checkout.root
     there.mkdir()
-    casebook = (sys.executable, "-m", "gpu_casebook")
-    known = {"PYTHONPATH": str(Path(__file__).parents[2] / "runner"), **os.environ}
-    words = ("bundle", "tiny", "--environment", "interpreter", "--engine", "venv", "-o", there / "x.casebook.tar")
-    status, said = run(*casebook, *words, "--split", "9MB", cwd=here, variables=known)
+    add(checkout, "first")
+    add(checkout, "second", script=SCRIPT + WAITS.format(go=str(tmp_path / "go")))
+    words = ("bundle", "--environment", "inter*", "--engine", "venv", "-o", there / "x.casebook.tar", "--split", "9MB")
+    status, said = run(*CASEBOOK, *words, cwd=here, variables=KNOWN)
     assert status == 0, said
-    assert f"needs Python {PYTHON}, and Python {PYTHON} for the case" in said
+    assert f"needs Python {PYTHON}, and Python {PYTHON} for the cases" in said
     assert "python3 x.casebook.tar.run.py" in said
 
-    starter = there / "x.casebook.tar.run.py"
-    python = getattr(sys, "_base_executable", sys.executable)
-    status, said = run(python, starter, "--trials", "3", cwd=there, cut_off=cut_off, variables={"HOME": str(home)})
+    starter, records = there / "x.casebook.tar.run.py", there / "casebook-bundle" / "reports" / "runs"
+    with subprocess.Popen([BARE, starter], cwd=there, env={"PATH": os.environ["PATH"], "HOME": str(home)}) as process:
+        eventually(lambda: any(path.stat().st_size for path in records.glob("*/journal.jsonl")))
+        process.kill()
+    (tmp_path / "go").touch()
+    status, said = run(BARE, starter, cwd=there, cut_off=cut_off, variables={"HOME": str(home)})
     assert status == 0, said
-    assert "confirmed: tiny, environment interpreter on CPU" in said
+    assert "1 of 2 finished, 1 left" in said
+    assert "2 of 2 confirmed" in said
+    assert len(list((there / "casebook-bundle" / "locked").glob("idna-*.whl"))) == 1
 
-    back = there / "tiny.interpreter.evidence.json"
-    status, said = run(*casebook, "bundle-join", back, cwd=here, variables=known)
-    assert (status, "confirmed: tiny, environment interpreter" in said) == (0, True), said
+    back = there / "first.interpreter+1.evidence.json"
+    status, said = run(*CASEBOOK, "bundle-join", back, cwd=here, variables=KNOWN)
+    assert (status, "2 of 2 confirmed" in said) == (0, True), said
     assert "(warning)" not in said
-    joined = load(here / "reports" / "evidence" / "tiny" / "interpreter.venv.cpu.json")
-    assert joined.verdict is Verdict.CONFIRMED
-    assert joined.environment.exact
-    assert all("no way out" in trial.stdout for trial in joined.trials if cut_off)
-    assert "tiny" in (here / "reports" / "README.md").read_text()
+    first, second = (load(here / f"reports/evidence/{name}/interpreter.venv.cpu.json") for name in ("first", "second"))
+    assert first.verdict is second.verdict is Verdict.CONFIRMED
+    assert first.environment.exact
+    assert all("no way out" in trial.stdout for trial in second.trials if cut_off)
+    assert "second" in (here / "reports" / "README.md").read_text()
+    assert [path.name for path in (here / "reports" / "runs").glob("*/README.md")] == ["README.md"]
 
     (there / "casebook-bundle" / "locked").rename(there / "gone")
-    status, said = run(python, starter, cwd=there, variables={"HOME": str(home)})
+    status, said = run(BARE, starter, cwd=there, variables={"HOME": str(home)})
     assert (status, "idna-3.10-py3-none-any.whl: is missing" in said) == (1, True)
 
 
-def test_another_runner_hands_over_to_the_bundles_own(tmp_path: Path) -> None:
-    from tests.bundle.bundles import archive, members
+@pytest.mark.docker
+@pytest.mark.slow
+def test_images_go_there_and_later_only_what_is_new(
+    checkout: Checkout, tmp_path: Path, docker_client: DockerClient
+) -> None:
+    """For Docker, on the same engine: what is packed is removed from it, and comes back."""
+    here = checkout.root
+    shutil.copytree(ROOT / "images", here / "images", dirs_exist_ok=True)
+    with (here / "images" / "cpu" / "Dockerfile").open("a") as file:
+        file.write(f"RUN echo {tmp_path.name} > /srv/of-this-test\n")
+    for name in ("first", "second"):
+        add(checkout, name)
+    add(checkout, "third", package="idna==3.9")
+    try:
+        first = travel(docker_client, here, tmp_path / "one", "first", "second")
+        only = travel(docker_client, here, tmp_path / "two", "third", "--host-has", first)
+    finally:
+        forget(docker_client, here)
+    sizes = [(file.parent / "x.tar").stat().st_size for file in (first, only)]
+    assert sizes[1] < sizes[0] / 3, sizes
+    status, said = run(*CASEBOOK, "bundle-join", first, only, cwd=here, variables=KNOWN)
+    assert (status, "3 of 3 confirmed" in said) == (0, True), said
+    assert Returned.read(only).bundle.left_out
+    assert load(here / "reports/evidence/third/interpreter.docker.cpu.json").environment.exact
 
+
+def travel(client: DockerClient, here: Path, there: Path, *words: object) -> Path:
+    """Pack, remove the environments' images, and run; what is to be brought back."""
+    there.mkdir()
+    packing = ("bundle", *words, "--environment", "interpreter", "--engine", "docker", "-o", there / "x.tar")
+    status, said = run(*CASEBOOK, *packing, cwd=here, variables=KNOWN)
+    assert status == 0, said
+    with tarfile.open(there / "x.tar") as archive:
+        archive.extractall(there, filter="data")
+    bundle = Bundle.read(there / "casebook-bundle" / "bundle.json")
+    (image,) = bundle.packed_images
+    client.api.remove_image(image.name)
+    docker = {name: value for name, value in os.environ.items() if name.startswith("DOCKER")}
+    status, said = run(BARE, there / "casebook-bundle" / "run.py", cwd=there, variables={"HOME": str(there), **docker})
+    assert (status, "loading the bundle's environments" in said) == (0, True), said
+    return there / f"{bundle.name}.evidence.json"
+
+
+def forget(client: DockerClient, here: Path) -> None:
+    """Remove the images that this test brought: no other has its Dockerfile."""
+    bases = {image.labels.get(f"{LABEL}.base", "") for image in client.images.list(filters={"label": f"{LABEL}.key"})}
+    cases = [find(here, name, IMAGES) for name in ("first", "third")]
+    plans = [
+        plan(here, recipe(case, "interpreter", Variant.REPRO), Base(base, base)) for case in cases for base in bases
+    ]
+    for name in dict.fromkeys(stage.reference for each in plans for stage in each.chain() if stage.image == "cpu"):
+        if find_image(client, name):
+            client.api.remove_image(name)
+
+
+def test_another_runner_hands_over_to_the_bundles_own(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.casebook.tar", members())
     words = ("bundle-run", path, "--trials", "3")
-    known = {"PYTHONPATH": str(Path(__file__).parents[2] / "runner"), **os.environ}
-    status, said = run(sys.executable, "-m", "gpu_casebook", *words, cwd=tmp_path, variables=known)
+    status, said = run(*CASEBOOK, *words, cwd=tmp_path, variables=KNOWN)
     assert status == 12, said
     assert f"words ['bundle-run', '{tmp_path / 'casebook-bundle'}', '--trials', '3']" in said
     with tarfile.open(path) as tar:

@@ -3,7 +3,7 @@ import hashlib
 import os
 import socket
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +13,17 @@ from gpu_casebook import __version__, trial
 from gpu_casebook.bundle import pack as packing
 from gpu_casebook.bundle.document import Bundle, Image
 from gpu_casebook.bundle.pack import PackOptions, pack
+from gpu_casebook.corpus.selection import Selection
+from gpu_casebook.engines.base import Packed
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.guest import starter
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.trial import Note, Recipe
 from tests.bundle.conftest import Daemon
-from tests.conftest import Checkout
+from tests.conftest import MANIFEST, PLAIN, Checkout, write_locks
 
 pytestmark = pytest.mark.usefixtures("no_index")
 
@@ -46,13 +47,13 @@ def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_p
     listed = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
     assert set(members) | {starter.LIST} == listed
     bundle = Bundle.read(home / starter.LIST)
-    assert (bundle.case, bundle.environment, bundle.engine) == ("tiny", "interpreter", "docker")
+    assert ([job.name for job in bundle.jobs], bundle.engine) == (["tiny/interpreter"], "docker")
     assert (bundle.images, bundle.named_image, bundle.packed_images) == (
         [Image(name="host/image:1")],
         "host/image:1",
         [],
     )
-    assert bundle.case_digest == case.digest()
+    assert bundle.digests == {"tiny": case.digest()}
 
 
 def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: Case, tmp_path: Path) -> None:
@@ -88,16 +89,16 @@ def test_nothing_in_it_tells_of_this_machine(packed: Path, checkout: Checkout) -
     assert b"__pycache__/" not in everything
 
 
-def test_compiled_python_stays_here(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
-    cache = options.case.directory / "__pycache__"
+def test_compiled_python_stays_here(checkout: Checkout, case: Case, options: PackOptions, tmp_path: Path) -> None:
+    cache = case.directory / "__pycache__"
     cache.mkdir()
     (cache / "repro.cpython-311.pyc").write_text(str(tmp_path))
     bundle = pack(checkout.root, options, None, tmp_path / "x.tar", print)
     assert not [name for name in bundle.members if "pyc" in name]
 
 
-def test_links_are_packed_as_files(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
-    script = options.case.directory / "repro.py"
+def test_links_are_packed_as_files(checkout: Checkout, case: Case, options: PackOptions, tmp_path: Path) -> None:
+    script = case.directory / "repro.py"
     os.link(script, script.with_name("hard.py"))
     pack(checkout.root, options, None, tmp_path / "x.tar", print)
     with tarfile.open(tmp_path / "x.tar") as archive:
@@ -123,26 +124,56 @@ def test_with_an_image_uv_stays_here(checkout: Checkout, options: PackOptions, t
 def test_for_venv_the_locks_wheels_and_uv_go_along(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
     options = replace(options, engine="venv", image=None)
     bundle = pack(checkout.root, options, VenvEngine(tmp_path, tmp_path), tmp_path / "x.tar", print)
-    assert "locked/interpreter-3.11-1-py3-none-any.whl" in bundle.members
+    assert "locked/tiny.interpreter-3.11-1-py3-none-any.whl" in bundle.members
     assert any(name.startswith("wheels/uv-") for name in bundle.pythons["3.12"])
 
 
 def test_images_go_along(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
     bundle = pack(checkout.root, replace(options, image=None), Daemon(), tmp_path / "x.tar", print)
-    assert bundle.packed_images == [Image(name="casebook/cpu:1", id="sha256:1")]
+    assert bundle.packed_images == [
+        Image(name="casebook/cpu:1", id="sha256:1", layers=["sha256:below", "sha256:above"])
+    ]
+    assert not bundle.left_out
     assert (unpacked(tmp_path / "x.tar", tmp_path / "there") / "image").read_bytes() == b"layers"
 
 
-def test_without_a_lock_it_says_how_to_write_it(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
-    options.case.lock_path("interpreter", Variant.REPRO).unlink()
+def test_what_several_need_is_packed_once(checkout: Checkout, case: Case, tmp_path: Path) -> None:
+    other = checkout.write(MANIFEST.replace("id: tiny", "id: other"), name="other").parent
+    write_locks(other)
+    jobs, on = packing.chosen(checkout.root, Selection(environment=["*"])), Daemon()
+    assert [job.name for job in jobs] == ["other/current", "other/interpreter", "tiny/current", "tiny/interpreter"]
+    options = PackOptions(jobs=jobs, engine="docker", pythons=["3.12"], host_has={"sha256:below"})
+    bundle = pack(checkout.root, options, on, tmp_path / "x.tar", print)
+    assert list(on.packed) == ["other.current.txt", "other.interpreter.txt"]
+    assert set(bundle.digests) == {"other", "tiny"}
+    assert {f"checkout/cases/{name}/case.yaml" for name in bundle.digests} < set(bundle.members)
+    assert (bundle.left_out, bundle.name) == (True, "other.current+3")
+
+
+def test_without_a_name_it_is_each_cases_first_environment(checkout: Checkout, case: Case) -> None:
+    checkout.write(PLAIN, name="plain")
+    jobs = packing.chosen(checkout.root, Selection())
+    assert [job.name for job in jobs] == ["plain/one", "tiny/current"]
+
+
+def test_a_manifest_that_is_wrong_is_named(checkout: Checkout, case: Case) -> None:
+    checkout.write("id: broken", name="broken")
+    with pytest.raises(CasebookError, match=r"broken: .*case.yaml:1"):
+        packing.chosen(checkout.root, Selection())
+
+
+def test_without_a_lock_it_says_how_to_write_it(
+    checkout: Checkout, case: Case, options: PackOptions, tmp_path: Path
+) -> None:
+    case.lock_path("interpreter", Variant.REPRO).unlink()
     with pytest.raises(ManifestError, match="nox -s lock -- tiny"):
         pack(checkout.root, options, None, tmp_path / "x.tar", print)
 
 
 def test_what_fails_leaves_nothing(checkout: Checkout, options: PackOptions, tmp_path: Path) -> None:
     class Broken(Daemon):
-        def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
-            super().pack(recipes, into, note)
+        def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
+            super().pack(recipes, into, note, has)
             raise UsageError("the engine went away")
 
     into = tmp_path / "out" / "x.tar"

@@ -25,7 +25,7 @@ def test_sizes(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "MB", "1", "64KB", "-5MB", "1e9"])
 def test_what_is_no_size_or_too_small_is_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match=f"--split {text}: write a size such as 56MB"):
+    with pytest.raises(UsageError, match=f"--split {text}: write a size such as 48MB"):
         parts.size(text)
 
 

@@ -1,9 +1,10 @@
 """What engines pack for a host without a network, and how it is taken in there."""
 
-import gzip
+import hashlib
 import io
 import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,8 @@ from gpu_casebook.daemon.client import DockerClient
 from gpu_casebook.engines.docker import packing
 from gpu_casebook.engines.venv import packing as venv_packing
 from gpu_casebook.errors import CasebookError
-
-
-def test_blocks_are_compressed_apart_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_PIECE", 1000)
-    pieces = [bytes([number]) * 700 for number in range(40)]
-    for name in ("one", "two"):
-        packing.squeeze(iter(pieces), tmp_path / name, print)
-    assert gzip.decompress((tmp_path / "one").read_bytes()) == b"".join(pieces)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.images import build
 
 
 def test_uv_is_left_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,31 +28,88 @@ def test_uv_is_left_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert os.environ["UV_FIND_LINKS"] == str(tmp_path / "locked")
 
 
+class Tiny:
+    """Images of an engine with a file each, one lying on the other; they go with the test."""
+
+    def __init__(self, client: DockerClient) -> None:
+        self.client = client
+        self.names = [f"casebook-test/{part}:{os.getpid()}" for part in ("below", "above")]
+        self._build(self.names[0], "FROM scratch", 200_000)
+        self._build(self.names[1], f"FROM {self.names[0]}", 100)
+
+    def _build(self, name: str, first: str, size: int) -> None:
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for path, data in (("Dockerfile", f"{first}\nCOPY data /{size}\n".encode()), ("data", os.urandom(size))):
+                entry = tarfile.TarInfo(path)
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+        content.seek(0)
+        self.client.images.build(fileobj=content, custom_context=True, tag=name, rm=True)
+
+    def facts(self) -> list[ImageFacts]:
+        found = [module.find_image(self.client, name) for name in self.names]
+        return [each for each in found if each]
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            with module.only_if_present():
+                self.client.api.remove_image(name)
+
+
+@pytest.fixture
+def tiny(docker_client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiny]:
+    images = Tiny(docker_client)
+    names = images.names[::-1]
+    monkeypatch.setattr(build, "build_all", lambda *_: images.facts())
+    yield images
+    images.remove(*names)
+
+
 @pytest.mark.docker
-def test_images_travel_from_engine_to_engine(docker_client: DockerClient, tmp_path: Path) -> None:
-    """Saved, removed, and loaded again; and the same images give the same bytes."""
-    client = docker_client
-    repository, tag = "casebook-test/travel", str(os.getpid())
-    name = f"{repository}:{tag}"
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("marker"))
-    (tmp_path / "root.tar").write_bytes(content.getvalue())
-    client.api.import_image_from_file(
-        str(tmp_path / "root.tar"), repository=name.split(":", maxsplit=1)[0], tag=name.split(":")[1]
-    )
-    try:
-        saved = b"".join(module.save(client, [name]))
-        assert b"".join(module.save(client, [name])) == saved
-        before = module.find_image(client, name)
-        client.api.remove_image(name)
-        assert module.find_image(client, name) is None
-        packing.squeeze([saved], tmp_path / packing.IMAGES, print)
+def test_images_travel_from_engine_to_engine(tiny: Tiny, tmp_path: Path) -> None:
+    """Saved, removed, and loaded again."""
+    before = tiny.facts()
+    assert [image for image, _ in packing.pack(tmp_path, [], tmp_path, print, ())] == before
+    assert 200_000 < (tmp_path / packing.IMAGES).stat().st_size < 300_000  # what both lie on is in it once
+    tiny.remove(*reversed(tiny.names))
+    assert tiny.facts() == []
+    packing.take_in(tmp_path, print)
+    assert tiny.facts() == before
+    with pytest.raises(CasebookError, match="could not save casebook-test/none:1"):
+        list(module.save(tiny.client, ["casebook-test/none:1"]))
+    with pytest.raises(CasebookError, match="could not load the images"):
+        module.load(tiny.client, [b"no image"])
+
+
+@pytest.mark.docker
+def test_the_same_image_gives_the_same_bytes(tiny: Tiny, tmp_path: Path) -> None:
+    tiny.names = tiny.names[::-1][:1]
+    packed = []
+    for _ in range(2):
+        packing.pack(tmp_path, [], tmp_path, print, ())
+        packed.append((tmp_path / packing.IMAGES).read_bytes())
+    assert packed[0] == packed[1]
+
+
+@pytest.mark.docker
+def test_layers_that_the_host_has_stay_here(tiny: Tiny, tmp_path: Path) -> None:
+    before = tiny.facts()
+    (_, has), (_, above) = packing.pack(tmp_path, [], tmp_path, print, ())
+    assert above[: len(has)] == has
+    packing.pack(tmp_path, [], tmp_path, print, has)
+    assert (tmp_path / packing.IMAGES).stat().st_size < 10_000
+    tiny.remove(tiny.names[1])
+    packing.take_in(tmp_path, print)
+    assert tiny.facts() == before
+    tiny.remove(*reversed(tiny.names))
+    with pytest.raises(CasebookError, match="could not load the images"):
         packing.take_in(tmp_path, print)
-        assert module.find_image(client, name) == before
-        with pytest.raises(CasebookError, match="could not save casebook-test/none:1"):
-            list(module.save(client, ["casebook-test/none:1"]))
-        with pytest.raises(CasebookError, match="could not load the images"):
-            module.load(client, [b"no image"])
-    finally:
-        client.api.remove_image(name)
+
+
+def test_a_chain_is_what_the_engine_makes_of_it() -> None:
+    """The example of the image specification: what a layer lies on is part of what it is known by."""
+    first, second = packing.chains(["sha256:a", "sha256:b"])
+    assert first == "sha256:a"
+    assert second == f"sha256:{hashlib.sha256(b'sha256:a sha256:b').hexdigest()}"
+    assert list(packing.chains(["sha256:b"])) == ["sha256:b"]

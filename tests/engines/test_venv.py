@@ -204,7 +204,7 @@ def test_a_source_distribution_is_never_built_here(engine: VenvEngine, wheel: st
 
 def test_a_package_that_must_be_built_is_refused_here(engine: VenvEngine, wheel: str, tmp_path: Path) -> None:
     named = recipe(f"# build: demo\n{wheel}")
-    for refused in (lambda: engine.prepare(named, print), lambda: engine.pack({"a": named}, tmp_path, print)):
+    for refused in (lambda: engine.prepare(named, print), lambda: engine.pack({"a": named}, tmp_path, print, ())):
         with pytest.raises(UsageError, match=r"^demo: built from source, .* use --engine docker$"):
             refused()
 

@@ -4,6 +4,7 @@ import ast
 import errno
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from gpu_casebook.bundle import parts
+from gpu_casebook.cli import app
 from gpu_casebook.guest import starter
 from tests.bundle.bundles import WHEEL, archive, listing, members, wheel
 
@@ -44,7 +47,7 @@ def split(tmp_path: Path) -> Path:
     return place
 
 
-RAN = ["tool from the wheel", "gadget site-"]
+RAN = ["tool from the wheel", "gadget site-", "worker /"]
 
 
 def test_it_needs_the_standard_library_alone() -> None:
@@ -73,6 +76,17 @@ def test_the_bundles_runner_runs_with_its_own_wheels_and_programs(home: Path) ->
         assert line in said
 
 
+@pytest.mark.parametrize("name", ["run.py", "x.casebook.tar.run.py"])
+def test_help_comes_before_anything_is_looked_at(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(Path(starter.__file__).read_bytes())
+    status, said = python(tmp_path / name, "--help", cwd=tmp_path)
+    assert (status, said.partition("\n")[0]) == (0, "usage: python3 run.py [BUNDLE] [OPTION]...")
+    command = get_command(app).commands["bundle-run"]  # type: ignore[attr-defined]
+    options = {option for each in command.params if each.opts[0].startswith("--") for option in each.opts[:1]}
+    named = set(re.findall(r"^  (--[a-z-]+)", said, re.MULTILINE))
+    assert {each.replace("--no-", "--") for each in named} == options
+
+
 def test_what_the_host_has_does_not_come_first(home: Path, tmp_path: Path) -> None:
     (tmp_path / "gadget.py").write_text("raise SystemExit('the host has another')")
     script = f"import sys, runpy; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['run.py']\n"
@@ -99,7 +113,7 @@ def test_wheels_are_unzipped_once(home: Path) -> None:
         ("changed", f"{starter.NAME}/{WHEEL}: is damaged: its sha256 is not the one that was packed; copy it again"),
         ("list", "bundle.json: is damaged; copy it again"),
         ("members", "bundle.json: is damaged; copy the bundle again"),
-        ("time", "bundle.json: schema_version 7, and this run.py knows 1"),
+        ("time", "bundle.json: schema_version 7, and this run.py knows 2"),
     ],
 )
 def test_damage_is_named_in_one_line_and_nothing_runs(home: Path, what: str, line: str) -> None:

@@ -1,1 +1,1 @@
-"""Bundles: one archive with a case, its environment and the runner, for a GPU host without a network."""
+"""Bundles: one archive with cases, their environments and the runner, for a GPU host without a network."""

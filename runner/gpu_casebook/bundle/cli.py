@@ -1,4 +1,4 @@
-"""`casebook bundle`, `bundle-run`, `bundle-join`: a case on a GPU host without a network."""
+"""`casebook bundle`, `bundle-run`, `bundle-join`: cases on a GPU host without a network."""
 
 import re
 import sys
@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from gpu_casebook.cli.base import (
-    EPILOG,
     GpuOption,
     ProbesOption,
     ReportsOption,
@@ -22,6 +21,7 @@ from gpu_casebook.cli.base import (
     run_options,
     shown,
 )
+from gpu_casebook.corpus.cli import EPILOG, CaseGlobs, EnvironmentsOption, MaxAgeOption, age
 from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.text import size
 
@@ -29,34 +29,40 @@ from gpu_casebook.text import size
 @app.command()
 @ends_in_one_line
 def bundle(
-    case: Annotated[str, typer.Argument(help="The case's id.")],
-    environment: Annotated[str | None, typer.Option(help="The environment. Without it: the case's first.")] = None,
+    cases: CaseGlobs = None,
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Environments of this name, or a pattern. Without it: each case's first."),
+    ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="docker packs the image, venv wheels. Without it: docker if a daemon answers.")
+        str | None, typer.Option(help="docker packs images, venv wheels. Without it: docker if a daemon answers.")
     ] = None,
     image: Annotated[str | None, typer.Option(help="Pack neither: the host has this image (docker).")] = None,
+    host_has: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Leave out layers that the host has, by the file that it brought back."),
+    ] = None,
     python: Annotated[
-        str | None, typer.Option(metavar="X.Y[,X.Y]", help="The host's. Without it: the case's (venv), or this one's.")
+        str | None, typer.Option(metavar="X.Y[,X.Y]", help="The host's. Without it: the cases' (venv), or this one's.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The archive, or a directory for it. Without it: here.")
     ] = None,
-    split: Annotated[str | None, typer.Option(metavar="SIZE", help="Parts of at most this size, such as 56MB.")] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Parts of at most this size, such as 48MB for a limit of 64.")
+    ] = None,
 ) -> None:
-    """Pack a case with its environment and the runner, for a GPU host without a network."""
+    """Pack cases with their environments and the runner, for a GPU host without a network."""
     from gpu_casebook.bundle import pack, parts
+    from gpu_casebook.bundle.document import Returned, name_of
     from gpu_casebook.console import Console
+    from gpu_casebook.corpus.selection import Selection
     from gpu_casebook.engines import registry
-    from gpu_casebook.manifest.case import find, known_images
 
     top, out = root(), Console(sys.stdout)
-    found = find(top, case, known_images(top))
-    name = environment or next(iter(found.manifest.environments))
-    spec = found.environment(name)
+    jobs = pack.chosen(top, Selection(cases=cases, environment=environment))
     part_bytes = parts.size(split) if split else None
-    path = output or Path()
-    if path.is_dir():
-        path /= f"{case}.{name}{pack.SUFFIX}"
+    there = {layer for file in host_has or () for each in Returned.read(file).bundle.images for layer in each.layers}
     with ExitStack() as opened:
         if image:
             packing, kind = None, registry.kind(engine or registry.capable("has_images"))
@@ -65,14 +71,18 @@ def bundle(
         else:
             packing = opened.enter_context(registry.choose(engine, top, out.say))
             kind = type(packing)
-        pythons = _versions(python) or [spec.python if kind.uses_host_python else pack.THIS_PYTHON]
-        options = pack.PackOptions(case=found, environment=name, engine=kind.name, image=image, pythons=pythons)
-        with out.step(f"packing {case}, environment {name}") as note, _writing(path):
+        options = pack.PackOptions(jobs=jobs, engine=kind.name, image=image, pythons=_versions(python), host_has=there)
+        path = output or Path()
+        if path.is_dir():
+            path /= f"{name_of(jobs)}{pack.SUFFIX}"
+        with out.step(f"packing {', '.join(job.name for job in jobs)}") as note, _writing(path):
             packed = pack.pack(top, options, packing, path, note)
             files = parts.split(path, part_bytes) if part_bytes else [path]
     for file in files:
         out.say(f"wrote {shown(file)} ({size(file.stat().st_size)})")
-    also = f", and Python {packed.python} for the case" if kind.uses_host_python else " and a Docker engine"
+    also = (
+        f", and Python {' and '.join(packed.needs)} for the cases" if kind.uses_host_python else " and a Docker engine"
+    )
     also += f" with the image {image}" if image else ""
     out.say(f"on the host, which needs Python {' or '.join(packed.pythons)}{also}:")
     if part_bytes:
@@ -102,6 +112,8 @@ def bundle_run(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...|DIRECTORY", help="The bundle: archive, parts, or where they lie.")
     ],
+    case: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this case, or a pattern.")] = None,
+    environment: EnvironmentsOption = None,
     trials: TrialsOption = None,
     timeout: TimeoutOption = None,
     gpu: GpuOption = None,
@@ -109,11 +121,12 @@ def bundle_run(
         str | None, typer.Option(help="Run in this image of the host's. Without it: in what the bundle says.")
     ] = None,
     probes: ProbesOption = True,
+    max_age: MaxAgeOption = "7d",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to bring back. Without it: beside the bundle.")
     ] = None,
 ) -> None:
-    """Run a bundle, without a network, and write one file to bring back. Exits with the verdict's own status.
+    """Run a bundle, without a network, and write one file to bring back. The same again goes on where a run was ended.
 
     A host without a runner has the bundle's own: python3 casebook-bundle/run.py, with the same options.
     """
@@ -124,36 +137,36 @@ def bundle_run(
         home = starter.opened(files).resolve()
     except starter.Wrong as error:
         raise CasebookError(str(error)) from None
+    named = {str(file) for file in files}
+    words = [word for word in sys.argv[sys.argv.index("bundle-run") + 1 :] if word not in named]
     if not there.is_its_own(home):
-        there.hand_over(home, sys.argv[sys.argv.index("bundle-run") + 1 :], files)
-    from gpu_casebook.console import Console
-
-    options = run_options(image=image, trials=trials, timeout=timeout, gpu=gpu, probes=probes)
-    out = Console(sys.stdout)
+        there.hand_over(home, words)
+    asked = there.Asked(
+        options=run_options(image=image, trials=trials, timeout=timeout, gpu=gpu, probes=probes),
+        cases=case,
+        environments=environment,
+        max_age_s=age(max_age),
+        output=output,
+        words=words,
+    )
     with _writing(output or home.parent):
-        returned, path = there.run(home, options, out, output)
-    out.say(f"bring back: {path} ({size(path.stat().st_size)}); then: nox -s bundle-join -- {path.name}")
-    raise typer.Exit(returned.verdict.exit_status)
+        raise typer.Exit(there.run(home, asked, sys.stdout))
 
 
 @app.command(name="bundle-join")
 @ends_in_one_line
 def bundle_join(
-    file: Annotated[Path, typer.Argument(help="What bundle-run wrote on the host.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What bundle-run wrote on the hosts.")],
     reports: ReportsOption = None,
 ) -> None:
-    """Put evidence from a host without a network into the reports, and render its page and the index again."""
+    """Put evidence from hosts without a network into the reports, and render pages, the run's too, and the index."""
     from gpu_casebook.bundle.document import Returned
     from gpu_casebook.bundle.join import join
-    from gpu_casebook.manifest.case import find, known_images
+    from gpu_casebook.corpus import summary
 
     top = root()
-    if not file.is_file():
-        raise UsageError(f"{file}: there is no such file")
-    returned = Returned.read(file)
-    joined = join(returned, find(top, returned.bundle.case, known_images(top)), reports or top / "reports")
-    for warning in joined.warnings:
-        print(f"{warning} (warning)")
-    if joined.page:
-        print(f"{returned.verdict}: {returned.bundle.case}, environment {returned.bundle.environment}")
-        print(f"report: {shown(joined.page)}")
+    brought = list(map(Returned.read, files))
+    run, page = join(brought, top, reports or top / "reports", lambda line: print(f"{line} (warning)"))
+    for line in summary.lines(run):
+        print(line)
+    print(f"report: {shown(page)}")

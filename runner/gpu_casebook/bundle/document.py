@@ -1,12 +1,14 @@
 """The two documents of a bundle: bundle.json, which lists what is in it, and the file that comes back from the host."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
+from gpu_casebook.corpus.model import JobName, Run
 from gpu_casebook.document import Document
-from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.guest import starter
 
 
@@ -26,6 +28,13 @@ class Image(Document):
 
     name: str
     id: str | None = None  # None where the host has an image by this name, and none was packed
+    layers: list[str] = Field(default_factory=list)  # keys of what a packed one lies on (`Engine.layers`)
+
+
+def name_of(jobs: Sequence[JobName]) -> str:
+    """Return what the files of a bundle with these jobs are called."""
+    first, *more = jobs
+    return f"{first.case}.{first.environment}{f'+{len(more)}' if more else ''}"
 
 
 class Bundle(Document):
@@ -34,18 +43,21 @@ class Bundle(Document):
     what = "a bundle"
     remedy = "copy the bundle again"
 
-    schema_version: Literal[1] = 1
-    case: str
-    title: str
-    environment: str
+    schema_version: Literal[2] = 2
+    jobs: list[JobName]
     engine: str
-    python: str  # what the case itself needs on the host with venv
     images: list[Image] = Field(default_factory=list)  # what the variants run in with docker, once each
-    case_digest: str
+    left_out: bool = False  # some layers of these, which the host is said to have
+    digests: dict[str, str]  # case -> `Case.digest`
+    needs: list[str]  # versions of the host's Python that the cases themselves run with, with venv
     runner: str
     pythons: dict[str, list[str]]  # versions of the host's Python, such as "3.12" -> wheels that the runner needs
     run: str = f"python3 {starter.NAME}/run.py"
     members: dict[str, Member] = Field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.jobs)
 
     @property
     def packed_images(self) -> list[Image]:
@@ -63,12 +75,7 @@ class Returned(Document):
     what = "what bundle-run wrote"
     remedy = "copy it again"
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     bundle: Bundle  # what was packed, without its list of members
-    evidence: Evidence | None = None
-    skipped: list[str] = Field(default_factory=list)  # why nothing was run, if there is no evidence
-    console: str = ""  # what was printed there, line by line
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.evidence.verdict if self.evidence else Verdict.SKIPPED
+    run: Run
+    evidence: list[Evidence]  # of the jobs that had a verdict

@@ -1,50 +1,60 @@
-"""Join evidence from a host without a network with our own."""
+"""Join evidence from hosts without a network with our own."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from gpu_casebook.bundle.document import Returned
+from gpu_casebook.corpus import merge
+from gpu_casebook.corpus.model import Run
+from gpu_casebook.corpus.report import files as report
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Evidence, evidence_path, load
+from gpu_casebook.evidence import Evidence, evidence_path, keep, load
 from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.case import Case
-from gpu_casebook.report.pages import publish
+from gpu_casebook.manifest.case import find, known_images
+from gpu_casebook.report.pages import render
 
 
-class Joined(NamedTuple):
-    page: Path | None  # the case's page; None where the evidence that is here is later and was kept
-    warnings: list[str]
+def join(brought: Sequence[Returned], root: Path, reports: Path, warn: Callable[[str], object]) -> tuple[Run, Path]:
+    """Put evidence and runs into `reports`, and write their pages and the index; return the runs as one, and its page.
 
-
-def join(returned: Returned, case: Case, reports: Path) -> Joined:
-    """Put the evidence into `reports`, and render the case's page and the index again.
-
-    Raises CasebookError where the parts of the file do not belong together, or nothing was run there.
+    `warn` is told of evidence that is older than what is here, which stays, and of cases that have changed since.
+    Raises CasebookError for evidence of something else than its bundle.
     """
-    evidence, bundle = returned.evidence, returned.bundle
-    if evidence is None:
-        raise CasebookError(f"{bundle.case} was not run there: {'; '.join(returned.skipped) or 'no reason is given'}")
-    there = (evidence.case.id, evidence.environment.name, evidence.case.digest)
-    if there != (bundle.case, bundle.environment, bundle.case_digest):
-        raise CasebookError(f"the evidence is not of the bundle that it names: {bundle.case}, {bundle.environment}")
-    path = evidence_path(reports, evidence)
-    if path.is_file() and load(path).started > evidence.started:
-        return Joined(None, [f"{path.name}: is of a later run, and was kept"])
-    warnings = list(_changes(evidence, case))
-    return Joined(publish(reports, evidence, warnings.append), warnings)
+    for each in brought:
+        packed = {(job.case, job.environment, each.bundle.digests.get(job.case)) for job in each.bundle.jobs}
+        for evidence in each.evidence:
+            if (evidence.case.id, evidence.environment.name, evidence.case.digest) not in packed:
+                named = f"{evidence.case.id}, {evidence.environment.name}"
+                raise CasebookError(f"the evidence is not of the bundle that it names: {named}")
+    every = [evidence for each in brought for evidence in each.evidence]
+    for evidence in every:
+        path = evidence_path(reports, evidence)
+        if path.is_file() and load(path).started > evidence.started:
+            warn(f"{evidence.case.id}: {path.name} is of a later run, and was kept")
+            continue
+        for line in (keep(reports, evidence), *_changes(evidence, root)):
+            if line:
+                warn(f"{evidence.case.id}: {line}")
+    run = merge.write(reports, [each.run for each in brought], "; ".join({each.run.selection: 0 for each in brought}))
+    render(reports, {evidence.case.id for evidence in every}, warn)
+    return run, report.write(reports, run)
 
 
-def _changes(evidence: Evidence, case: Case) -> Iterator[str]:
+def _changes(evidence: Evidence, root: Path) -> Iterator[str]:
     """Yield what of the case has changed since the bundle was packed."""
+    try:
+        case = find(root, evidence.case.id, known_images(root))
+    except CasebookError as error:
+        yield str(error)
+        return
     if evidence.case.digest != case.digest():
-        yield f"{case.id}: manifest or scripts have changed since the bundle was packed"
+        yield "manifest or scripts have changed since the bundle was packed"
     name = evidence.environment.name
     if name not in case.manifest.environments:
-        yield f"{case.id}: it has no environment {name} any more"
+        yield f"it has no environment {name} any more"
         return
     for path in dict.fromkeys(case.lock_path(name, variant) for variant in Variant):
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         if evidence.environment.locks.get(path.name) != sha256:
-            yield f"{case.id}: locks/{path.name} has changed since the bundle was packed"
+            yield f"locks/{path.name} has changed since the bundle was packed"

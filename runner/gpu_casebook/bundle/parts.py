@@ -17,12 +17,12 @@ _LEAST = 2**16
 
 
 def size(text: str) -> int:
-    """Bytes of "56MB", "1GiB" or a number; units as disks have them. Raises UsageError."""
+    """Bytes of "48MB", "1GiB" or a number; units as disks have them. Raises UsageError."""
     with suppress(ValidationError):
         found = TypeAdapter(ByteSize).validate_python(text)
         if found >= _LEAST:
             return found
-    raise UsageError(f"--split {text}: write a size such as 56MB, 1GiB or a number of bytes, at least 64 KiB")
+    raise UsageError(f"--split {text}: write a size such as 48MB, 1GiB or a number of bytes, at least 64 KiB")
 
 
 def split(archive: Path, part_bytes: int) -> list[Path]:

@@ -1,27 +1,51 @@
-"""Running a bundle on the host without a network: the case's verdict, and one file to bring back."""
+"""Running a bundle on the host without a network: a run of the corpus, and one file to bring back."""
 
-import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from gpu_casebook.bundle.document import Bundle, Returned
 from gpu_casebook.console import Console
-from gpu_casebook.engines.base import Engine
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus import run as corpus
+from gpu_casebook.corpus.model import Job, Run, Settings
+from gpu_casebook.corpus.selection import Selection
 from gpu_casebook.engines.registry import choose
-from gpu_casebook.errors import CasebookError, MachineError
-from gpu_casebook.evidence import Evidence
+from gpu_casebook.errors import CasebookError, EngineError, MachineError, UsageError
+from gpu_casebook.evidence import load
 from gpu_casebook.guest import starter
 from gpu_casebook.manifest.case import find, known_images
-from gpu_casebook.report.headline import summary
-from gpu_casebook.report.pages import publish
 from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.run.options import Options
-from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.run.plan import Skipped
+from gpu_casebook.text import size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line asks for; None is all of it."""
+
+    options: Options
+    cases: Sequence[str] | None = None
+    environments: Sequence[str] | None = None
+    max_age_s: float = 0.0
+    output: Path | None = None
+    words: Sequence[str] = ()
+    """The options as they were given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Packed(Selection):
+    """Nothing but what was packed: a case may have other environments."""
+
+    jobs: Sequence[str]
+
+    def takes(self, job: Job) -> bool:
+        return job.name in self.jobs and super().takes(job)
 
 
 def is_its_own(home: Path) -> bool:
@@ -29,65 +53,87 @@ def is_its_own(home: Path) -> bool:
     return CHECKOUT.resolve() == (home / "checkout").resolve()
 
 
-def hand_over(home: Path, words: Sequence[str], files: Sequence[Path]) -> NoReturn:
-    """Replace this process by the bundle's own runner, since another may judge differently.
+def hand_over(home: Path, words: Sequence[str]) -> NoReturn:
+    """Replace this process by the bundle's own runner, since another may judge differently. `words` are its options."""
+    os.execv(sys.executable, [sys.executable, str(home / "run.py"), *words])  # noqa: S606
 
-    `words` are the command's arguments, with `files` among them.
+
+def run(home: Path, asked: Asked, out: TextIO) -> int:
+    """Run the bundle at `home`, or go on with a run of the same that ended early; return its exit status.
+
+    However it ends, what is finished is written to the file that is to be brought back: `asked.output`, or one beside
+    the bundle. Raises CasebookError where the bundle is damaged or the host lacks what it needs, and as a run of the
+    corpus does.
     """
-    named = {str(file) for file in files}
-    options = [word for word in words if word not in named]
-    os.execv(sys.executable, [sys.executable, str(home / "run.py"), *options])  # noqa: S606
-
-
-def run(home: Path, options: Options, console: Console, back: Path | None = None) -> tuple[Returned, Path]:
-    """Run the bundle at `home`, and write what is to be brought back: `back`, or a file beside the bundle.
-
-    Raises CasebookError where the bundle is damaged or the host lacks what it needs.
-    """
-    bundle = Bundle.read(home / starter.LIST)
-    log = io.StringIO()
-    with console.copied_to(log):
-        result = _run(home, bundle, replace(options, environment=bundle.environment), console)
-    returned = Returned(
-        bundle=bundle.model_copy(update={"members": {}}),
-        evidence=result if isinstance(result, Evidence) else None,
-        skipped=[] if isinstance(result, Evidence) else list(result.reasons),
-        console=log.getvalue(),
+    bundle, say = Bundle.read(home / starter.LIST), Console(out).say
+    options = replace(asked.options, image=asked.options.image or bundle.named_image)
+    _check_cases(home, bundle)
+    _provide(home, bundle, options.image, Console(out))
+    request = corpus.Request(
+        settings=Settings(
+            root=str(home / "checkout"), reports=str(home / "reports"), engine=bundle.engine, options=options
+        ),
+        selection=_Packed(
+            cases=asked.cases or list(bundle.digests),
+            environment=asked.environments,
+            jobs=[job.name for job in bundle.jobs],
+        ),
+        max_age_s=asked.max_age_s,
+        gpus=options.gpus,
+        command=shlex.join([*bundle.run.split(), *asked.words]),
     )
-    path = back or home.parent / f"{bundle.case}.{bundle.environment}.evidence.json"
-    returned.write(path)
-    return returned, path
+    before = _newest(home)
+    try:
+        if before and before.left and _same(before, request):
+            return corpus.resume(request, before.id, out)
+        return corpus.start(request, out)
+    finally:
+        if made := _newest(home):
+            path = asked.output or home.parent / f"{bundle.name}.evidence.json"
+            _returned(home, bundle, made).write(path)
+            say(f"bring back: {path} ({size(path.stat().st_size)}); then: nox -s bundle-join -- {path.name}")
 
 
-def _run(home: Path, bundle: Bundle, options: Options, console: Console) -> Evidence | Skipped:
+def _newest(home: Path) -> Run | None:
+    with suppress(UsageError):
+        return journal.read(journal.find(home / "reports", None))
+    return None
+
+
+def _same(run: Run, request: corpus.Request) -> bool:
+    asked = Settings.model_validate_json(request.settings.model_dump_json())  # what a record has of them
+    return (run.settings, run.selection) == (asked, str(request.selection))
+
+
+def _returned(home: Path, bundle: Bundle, run: Run) -> Returned:
+    paths = [home / "reports" / each.evidence for each in run.finished if each.evidence]
+    return Returned(bundle=bundle.model_copy(update={"members": {}}), run=run, evidence=list(map(load, paths)))
+
+
+def _check_cases(home: Path, bundle: Bundle) -> None:
     root = home / "checkout"
-    case = find(root, bundle.case, known_images(root))
-    if case.digest() != bundle.case_digest:
-        raise CasebookError(f"{case.id}: the case is not as it was packed (a file more or less?); unpack it again")
-    with choose(bundle.engine, root, console.say) as engine:
-        options = replace(options, image=options.image or bundle.named_image)
-        images = [options.image] if options.image else [image.name for image in bundle.packed_images]
-        if not options.image and not (images and all(map(engine.image_id, images))):
-            with console.step("loading the bundle's environment") as note:
-                engine.take_in(home, note)
-        if engine.has_images:
-            _must_be_there(engine, images)
-        result = run_case(case, options, engine, console)
-    if isinstance(result, Skipped):
-        console.say(f"{case.id}: skipped")
-        for line in result.reasons:
-            console.say(f"  {line}")
-        return result
-    for line in summary(result):
-        console.say(line)
-    publish(home / "reports", result, console.say)
-    return result
+    for id_, digest in bundle.digests.items():
+        if find(root, id_, known_images(root)).digest() != digest:
+            raise CasebookError(f"{id_}: the case is not as it was packed (a file more or less?); unpack it again")
 
 
-def _must_be_there(engine: Engine, images: Sequence[str]) -> None:
-    for name in images:
-        if engine.image_id(name) is None:
-            raise MachineError(
-                f"the {engine.name} engine here has no image {name}, and there is no network to pull it from; "
-                "import it, name another with --image, or pack the bundle without --image"
-            )
+def _provide(home: Path, bundle: Bundle, image: str | None, console: Console) -> None:
+    """Load what was packed, unless it is there; or look for the host's own image."""
+    with choose(bundle.engine, home / "checkout", console.say) as engine:
+        images = [image] if image else [each.name for each in bundle.packed_images]
+        if not image and not (images and all(map(engine.image_id, images))):
+            with console.step("loading the bundle's environments") as note:
+                try:
+                    engine.take_in(home, note)
+                except EngineError as error:
+                    if bundle.left_out:
+                        raise MachineError(
+                            f"{error}; layers that the host had are left out: pack it again without --host-has"
+                        ) from None
+                    raise
+        for name in images if engine.has_images else ():
+            if engine.image_id(name) is None:
+                raise MachineError(
+                    f"the {engine.name} engine here has no image {name}, and there is no network to pull it from; "
+                    "import it, name another with --image, or pack the bundle without --image"
+                )

@@ -51,6 +51,13 @@ ChangedOption = Annotated[
         "all where what judges them changed.",
     ),
 ]
+MaxAgeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="DURATION",
+        help="Reuse evidence that would be the same again and is younger than this: 12h, 7d; 0 runs all again.",
+    ),
+]
 
 _WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast"}
 
@@ -77,13 +84,7 @@ def run_many(
     timeout: TimeoutOption = None,
     probes: ProbesOption = True,
     zygote: ZygoteOption = False,
-    max_age: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="Reuse evidence that would be the same again and is younger than this: 12h, 7d; 0 runs all again.",
-        ),
-    ] = "7d",
+    max_age: MaxAgeOption = "7d",
     reports: ReportsOption = None,
     resume: Annotated[
         bool,

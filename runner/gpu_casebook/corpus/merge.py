@@ -1,6 +1,6 @@
 """Runs of several machines, each of which had a part of the corpus, as one run: what the jobs of a CI matrix leave.
 
-`merged` is pure; `gather` writes the one run's record.
+`merged` is pure; `gather` and `write` write the one run's record.
 """
 
 from collections.abc import Iterable, Sequence
@@ -58,6 +58,11 @@ def gather(reports: Path, sources: Iterable[Path], selection: str) -> Run:
             into.write_bytes(read_bytes(path, MAX_BYTES))
     if not runs:
         raise UsageError("no reports directory is named whose run could be merged")
+    return write(reports, runs, selection)
+
+
+def write(reports: Path, runs: Sequence[Run], selection: str) -> Run:
+    """Write these runs as one into `reports`, and return it. Their evidence is there."""
     run = merged(runs, journal.new_id(reports, min(utc(run.started) for run in runs)), selection)
     with journal.Journal.create(reports, run.model_copy(update={"finished": []})) as record:
         record.append(run.finished)

@@ -275,7 +275,9 @@ def _stopped(error: BaseException, run: Run) -> CasebookError:
 
 
 def _again(run: Run) -> str:
-    """Return the command that goes on with a run."""
+    """Return the command that goes on with a run: that of a bundle does so by itself."""
+    if run.command and not run.command.startswith("casebook "):
+        return run.command
     words = ["casebook", "corpus", "--resume", run.id]
     usual = Path(run.settings.reports) == Path(run.settings.root) / "reports"
     return shlex.join(words if usual else [*words, "--reports", run.settings.reports])

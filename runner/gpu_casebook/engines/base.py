@@ -4,7 +4,7 @@ An engine lives in a folder of its own and is registered in `gpu_casebook.engine
 Every engine passes the conformance suite in tests/engines.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import Protocol, Self
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+
+Packed = Sequence[tuple[ImageFacts, Sequence[str]]]  # images, each with the keys of its layers, the lowest first
 
 # What every trial gets, whichever engine runs it.
 VARIABLES = {
@@ -50,9 +52,7 @@ class Engine(Protocol):
 
     # What this kind of engine can do; known before it is connected.
     has_images: bool = False  # trials run in images: one can be named, or wheels put over it
-    uses_host_python: bool = (
-        False  # environments are made here with uv, for the platform and from a Python of this host
-    )
+    uses_host_python: bool = False  # environments are made here with uv, for this host's platform and Python
     can_fork: bool = False  # trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)
 
     @classmethod
@@ -128,10 +128,10 @@ class Engine(Protocol):
         """Return the name of an image with these wheels over the recipe's environment. Raises as `prepare`."""
         raise UsageError(f"--with: the {self.name} engine has no images to put a wheel over; add --engine docker")
 
-    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
         """Write to the directory `into` what `prepare` needs on a host without a network; return packed images.
 
-        `recipes` are named by their locks. Raises as `prepare`.
+        `recipes` are named by their locks; `has` are keys of layers that are there. Raises as `prepare`.
         """
         raise UsageError(f"the {self.name} engine can't be packed for a host without a network")
 

@@ -1,8 +1,23 @@
-"""Runs a bundle on a host that has Python and nothing else, and no network: joins its parts, unpacks, verifies, runs.
+"""usage: python3 run.py [BUNDLE] [OPTION]...
 
-A bundle carries this file as run.py, and beside the parts of a split one lies a copy. It stands alone, with the
-standard library and nothing else, and older Pythons can read it too, if only to say that they are too old.
+Runs the cases of a bundle on a host without a network, and writes one file to bring back. First its parts are put
+together, unpacked and verified. The same command goes on with a run that was interrupted or killed.
+
+BUNDLE is its directory, archive or parts. Without it: where this file is.
+
+  --case NAME           only this case, or a pattern; once for each
+  --environment NAME    only environments of this name, or a pattern
+  --gpu N[,N]           which GPUs, by index
+  --trials N            trials of each variant
+  --timeout DURATION    for one trial: 90s, 2m
+  --image NAME          run in this image of the host's
+  --no-probes           do not look at the failure with instruments afterwards
+  --max-age DURATION    how old evidence of an earlier run may be to be taken instead; 0 runs all again
+  --output FILE         the file to bring back; without it: beside the bundle
 """
+
+# A bundle carries this file as run.py, and beside the parts of a split one lies a copy. It stands alone, with the
+# standard library and nothing else, and older Pythons can read it too, if only to say that they are too old.
 
 from __future__ import annotations
 
@@ -23,7 +38,7 @@ NAME = "casebook-bundle"
 LIST = "bundle.json"
 PARTS = ".parts.json"
 RUN = ".run.py"  # how the name of a copy of this file ends that lies beside the parts of an archive
-SCHEMA = 1
+SCHEMA = 2
 OLDEST = (3, 11)
 
 _BLOCK = 2**18
@@ -40,6 +55,9 @@ def main(words: Sequence[str]) -> int:
     `words` name the bundle's directory, archive or parts, unless they are where this file is; then come the options of
     `casebook bundle-run`.
     """
+    if "--help" in words:
+        print(__doc__.strip())
+        return 0
     count = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     paths, options = [Path(word) for word in words[:count]], words[count:]
     try:
@@ -249,7 +267,9 @@ def _make_importable(home: Path, options: Sequence[str]) -> None:
     if version not in pythons:
         _run_with_another(home, pythons, options)
     site = make_site(home, pythons[version])
-    sys.path[:0] = [str(home / "checkout" / "runner"), str(site)]
+    places = [str(home / "checkout" / "runner"), str(site)]
+    sys.path[:0] = places
+    os.environ["PYTHONPATH"] = os.pathsep.join(places)  # for the workers of a run
     os.environ["PATH"] = f"{site / 'bin'}:{os.environ.get('PATH', os.defpath)}"
 
 

@@ -7,7 +7,7 @@ import tarfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import cached_property, partial
@@ -19,7 +19,7 @@ from gpu_casebook.daemon.client import LABEL, APIError, Container, DockerClient,
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
 from gpu_casebook.engines import watching
-from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.base import Engine, Packed, Prepared
 from gpu_casebook.engines.docker import options, packing
 from gpu_casebook.engines.docker.options import TOOLS, TRIAL_USER, Part
 from gpu_casebook.engines.output import Output
@@ -131,8 +131,8 @@ class DockerEngine(Engine):
         with speaking("put wheels over an image"):
             return override.ensure(self._client, self._root, recipe, wheels, note)
 
-    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
-        return packing.pack(self._root, recipes.values(), into, note)
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
+        return packing.pack(self._root, recipes.values(), into, note, has)
 
     def take_in(self, packed: Path, note: Note) -> None:
         packing.take_in(packed, note)

@@ -1,35 +1,54 @@
 """Images for a host without a network: saved to one compressed file here, and loaded from it there."""
 
-import gzip
+import json
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import posixpath
+import sys
+import tarfile
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
+from typing import IO, Any, cast
 
-from gpu_casebook.daemon.client import connect, load, save
-from gpu_casebook.evidence import ImageFacts
+from gpu_casebook.daemon.client import connect, load, save, speaking
+from gpu_casebook.engines.base import Packed
 from gpu_casebook.images import build
 from gpu_casebook.text import size
 from gpu_casebook.trial import Note, Recipe
 
-IMAGES = "images.tar.gz"
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+IMAGES = "images.tar.zst"
 
 _PATIENCE_S = 3600  # the daemon is silent while it gathers or takes in gigabytes
-_PIECE = 16 * 2**20
-# Of an image of 452 MB, on one core: gzip -1 34 % at 97 MB/s, gzip -6 30 % at 17 MB/s, xz -0 25 % at 12 MB/s,
-# xz -1 23 % at 7 MB/s; and xz takes three times as long to unpack. All in all gzip -1 is sooner there unless the
-# network is slower than 1.5 MB/s.
-_LEVEL = 1
+_BLOCK = 2**20
+_LEVEL = 3
 
 
-def pack(root: Path, recipes: Iterable[Recipe], into: Path, note: Note) -> list[ImageFacts]:
-    """Write the recipes' images to the directory `into`, built where they are not there yet."""
+def pack(root: Path, recipes: Iterable[Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
+    """Write the recipes' images to the directory `into`, built where they are not there yet.
+
+    Each layer is in it once, and none that `has` names (`chains`).
+    """
     with closing(connect(_PATIENCE_S)) as client:
         images = build.build_all(client, root, recipes, note)
-        squeeze(save(client, [image.name for image in images]), into / IMAGES, note)
-    return images
+        pieces = save(client, [image.name for image in images])
+        with _squeezed(into / IMAGES) as file:
+            if has:
+                with tempfile.TemporaryFile(dir=into) as saved:
+                    _write(pieces, saved, note, "saving the images")
+                    saved.seek(0)
+                    leave_out(saved, has, file)
+            else:
+                _write(pieces, file, note, "compressing the images")
+        with speaking("look at layers"):
+            diff_ids = [client.images.get(image.id).attrs["RootFS"]["Layers"] for image in images]
+    return [(image, list(chains(each))) for image, each in zip(images, diff_ids, strict=True)]
 
 
 def take_in(packed: Path, note: Note) -> None:
@@ -38,35 +57,51 @@ def take_in(packed: Path, note: Note) -> None:
         load(client, _pieces(packed / IMAGES, note))
 
 
+def chains(diff_ids: Iterable[str]) -> Iterator[str]:
+    """Yield what an engine knows an image's layers by: each as it lies on those below it, the lowest first."""
+    chain = ""
+    for diff_id in diff_ids:
+        chain = f"sha256:{sha256(f'{chain} {diff_id}'.encode()).hexdigest()}" if chain else diff_id
+        yield chain
+
+
+def leave_out(saved: IO[bytes], has: Collection[str], into: IO[bytes]) -> None:
+    """Copy an archive of images without the layers that `has` names: an engine that has one does not look for it."""
+    with tarfile.open(fileobj=saved) as source, tarfile.open(fileobj=into, mode="w|") as target:
+        layers, needed = set[str](), set[str]()
+        for image in _json(source, "manifest.json"):
+            layers |= set(image["Layers"])
+            found = chains(_json(source, image["Config"])["rootfs"]["diff_ids"])
+            needed |= {path for path, chain in zip(image["Layers"], found, strict=True) if chain not in has}
+        links = {each.name: each.linkname for each in source if each.issym()}  # a layer that lies on different ones
+        needed |= {posixpath.normpath(posixpath.join(path, "..", links[path])) for path in needed & links.keys()}
+        for member in source:
+            if member.name in needed or member.name not in layers:
+                target.addfile(member, source.extractfile(member) if member.isreg() else None)
+
+
+def _json(archive: tarfile.TarFile, name: str) -> Any:
+    file = archive.extractfile(name)
+    return json.load(file) if file else None
+
+
+def _squeezed(path: Path) -> IO[bytes]:
+    threads = os.cpu_count() or 1  # however many there are, the bytes are the same
+    level, workers = zstd.CompressionParameter.compression_level, zstd.CompressionParameter.nb_workers
+    return cast("IO[bytes]", zstd.open(path, "wb", options={int(level): _LEVEL, int(workers): threads}))
+
+
+def _write(pieces: Iterable[bytes], file: IO[bytes], note: Note, doing: str) -> None:
+    done = 0
+    for piece in pieces:
+        done += file.write(piece)
+        note(f"{doing}: {size(done)}")
+
+
 def _pieces(path: Path, note: Note) -> Iterator[bytes]:
     done = 0
-    with gzip.open(path) as file:
-        while block := file.read(2**20):
+    with zstd.open(path) as file:
+        while block := file.read(_BLOCK):
             yield block
             done += len(block)
             note(size(done))
-
-
-def squeeze(pieces: Iterable[bytes], into: Path, note: Note) -> None:
-    """Compress by gzip on all cores, in blocks of their own: any reader of .gz takes them as one file."""
-    done, waiting = 0, deque[Future[bytes]]()
-    with into.open("wb") as file, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for block in _blocks(pieces):
-            waiting.append(pool.submit(gzip.compress, block, _LEVEL, mtime=0))
-            done += len(block)
-            note(f"compressing the images: {size(done)}")
-            if len(waiting) > 2 * (os.cpu_count() or 1):
-                file.write(waiting.popleft().result())
-        for each in waiting:
-            file.write(each.result())
-
-
-def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    block = bytearray()
-    for piece in pieces:
-        block += piece
-        while len(block) >= _PIECE:
-            yield bytes(block[:_PIECE])
-            del block[:_PIECE]
-    if block:
-        yield bytes(block)

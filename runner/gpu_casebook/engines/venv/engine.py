@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -16,13 +16,12 @@ from platformdirs import user_cache_path
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import scratch, watching
-from gpu_casebook.engines.base import VARIABLES, Engine, Prepared, path_list
+from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared, path_list
 from gpu_casebook.engines.venv import forking, packing, seal, supervised
 from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
-from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import disk_is_full, sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import alone, content_key, installable, read_lock
@@ -107,7 +106,7 @@ class VenvEngine(Engine):
         """Where the environments of throw-away engines lie."""
         return self._cache / "steps"
 
-    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note) -> Sequence[ImageFacts]:
+    def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:  # noqa: ARG002
         packing.pack(recipes, into, note)
         return ()
 
