@@ -95,13 +95,13 @@ class Quiet(http.server.BaseHTTPRequestHandler):
 # A package index that wants a password
 
 
-def wheel(name: str, text: str) -> bytes:
+def wheel(name: str, text: str, needs: str = "") -> bytes:
     """A pure Python wheel of one module."""
     buffer = io.BytesIO()
     info = f"{name}-1.0.dist-info"
     files = {
         f"{name}/__init__.py": text,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
@@ -155,6 +155,7 @@ class Index:
         self.wheels = {
             name: wheel(name, f"ANSWER = 42  # {uuid.uuid4()}\n") for name in ("probe_wheel", "torch", "more")
         }
+        self.wheels["needy"] = wheel("needy", f"ANSWER = 7  # {uuid.uuid4()}\n", "Requires-Dist: missing\n")
         self.users: set[str] = set()
         self.downloads: list[str] = []
         self.answers = threading.Event()
@@ -333,6 +334,19 @@ def test_what_has_no_wheel_is_built_where_nothing_of_the_host_and_no_network_is(
         kept = {stage.reference for stage in plan(ROOT, EMPTY, base_of(client)).chain()}
         for name in sorted((stages - kept) & tags(client)):
             remove(client, name)
+
+
+def test_what_a_lock_leaves_out_of_dependencies_is_left_out_of_the_image(
+    client: DockerClient, private_index: Index
+) -> None:
+    lock = private_index.recipe("needy").lock
+    with pytest.raises(BuildError, match="missing"):
+        ensure(client, ROOT, Recipe(image="cpu", lock=lock), print)
+    built = ensure(client, ROOT, Recipe(image="cpu", lock=f"# without-dependencies: needy\n{lock}"), print)
+    try:
+        assert python(client, built.name, "import json, needy; print(json.dumps(needy.ANSWER))") == 7
+    finally:
+        remove(client, built.name)
 
 
 # Nothing is done twice
