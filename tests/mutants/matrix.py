@@ -74,13 +74,14 @@ def _written(root: Path, kind: Kind, mutation: Mutation) -> Mutant:
         (directory / f"{variant}.py").write_text(text.replace("TURN", own).replace("SHARED", shared))
     if mutation.beside:
         mutation.beside(directory)
-    few = mutation.trials if not kind.measured and mutation.right is not Verdict.CONFIRMED else None
+    # What a tool finds counts where the ordinary trials would confirm.
+    all_of_them = kind.measured or kind is kinds.SANITIZER or mutation.right is Verdict.CONFIRMED
     return Mutant(
         name=f"{kind.name}: {mutation.name}",
         directory=directory,
         environment=HERE,
         mutation=mutation,
-        trials=few,
+        trials=None if all_of_them else mutation.trials,
         tool=not mutation.no_tool if kind is kinds.SANITIZER else None,
     )
 
