@@ -150,9 +150,9 @@ class TestWorthPasting:
         }
         shown = replace(REPRO, stdout="x=520192\ny=2.5\nsame=0.5\n"), replace(FIXED, stdout="x=0\ny=0.25\nsame=0.5\n")
         text = body(evidence(*shown, case=CASE.model_copy(update={"signature": signature})))
-        first = "\n\n- `x`: expected `== 0`, got `520192`\n- `y`: expected `0.25`, got `2.5`\n\n"
+        first = "\n\n- `x`: got `520192`, expected `== 0`\n- `y`: got `2.5`, with the fix `0.25`\n\n"
         assert text.index(first) < text.index("exit status" if "exit status" in text else "With the fix")
-        assert "`same`: expected" not in text
+        assert "`same`: got" not in text
 
     def test_the_command_has_the_variables(self) -> None:
         assert "```sh\nTRITON_INTERPRET=1 X='a b' uv run repro.py\n```" in body(

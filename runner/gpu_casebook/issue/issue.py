@@ -149,14 +149,14 @@ def _facts(source: Source) -> dict[str, Any]:
     }
 
 
-def _contrast(run: Evidence, failing: Trial, passing: Trial) -> Iterator[tuple[str, str, str]]:
-    """Yield name, what fixed must have or had, and what repro had, of each declared figure that tells the two apart."""
+def _contrast(run: Evidence, failing: Trial, passing: Trial) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each declared figure that tells the two apart: its name, what repro had, what fixed must have, or had."""
     repro, fixed = (dict(line.split(": ", 1) for line in run.case.signature.get(each, [])) for each in Variant)
     there = passing.observation.figures
     for name, value in failing.observation.figures.items():
         bound = fixed.get(f"figure {name}")
         if f"figure {name}" in repro and repro[f"figure {name}"] != bound and there.get(name, value) != value:
-            yield name, bound or number(there[name]), number(value)
+            yield name, number(value), *(("expected", bound) if bound else ("with the fix", number(there[name])))
 
 
 def _command(source: Source, pins: Sequence[str]) -> str:
