@@ -1,7 +1,9 @@
 import errno
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -20,6 +22,21 @@ def test_a_file_is_written_with_the_same_bytes_everywhere(tmp_path: Path) -> Non
     write_whole(path, "c", sync=True)
     assert path.read_bytes() == b"c"
     assert names(path.parent) == ["x.md"]
+
+
+def test_threads_can_write_one_file_at_once(tmp_path: Path) -> None:
+    begun, path = Barrier(2), tmp_path / "x.md"
+
+    def write(text: str) -> Path:
+        begun.wait()
+        for _ in range(200):
+            write_whole(path, text)
+        return path
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(write, ["a" * 9999, "b" * 9999])) == [path, path]
+    assert len(set(path.read_text())) == 1
+    assert names(tmp_path) == ["x.md"]
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])

@@ -5,6 +5,7 @@ import io
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,7 +77,7 @@ def write_whole(path: Path, text: str, *, sync: bool = False) -> Path:
     Raises OSError; then the file is as it was, and nothing lies beside it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         partial.write_text(text, encoding="utf-8", newline="\n")
         if sync:
