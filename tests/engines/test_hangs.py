@@ -2,10 +2,12 @@
 
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu_casebook.engines import watching
 from gpu_casebook.reading.stacks import matching, standing
 from gpu_casebook.trial import TrialResult, Watch
 from tests.engines.subjects import TOKEN, Bench, Subject
@@ -207,9 +209,23 @@ def test_a_core_that_is_kept_busy_by_a_child_is_progress(bench: Bench) -> None:
     must_be_slow(bench, "import os\nos.wait() if os.fork() else sum(range(10**13))")
 
 
-def test_where_waiting_burns_a_core_stacks_decide(bench: Bench) -> None:
-    result = must_hang(bench, "def spin(): sum(range(10**13))\nspin()", watch=replace(WATCH, spins=True))
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file that a process is taken to use a GPU by."""
+    copy = tmp_path / watching.SAMPLER.name
+    copy.write_text(watching.SAMPLER.read_text().replace('"/dev/nvidia"', '"/dev/zero"'))
+    monkeypatch.setattr(watching, "SAMPLER", copy)
+    return "/dev/zero"
+
+
+def test_where_waiting_for_a_gpu_burns_a_core_stacks_decide(bench: Bench, device: str) -> None:
+    script = f"gpu = open({device!r})\ndef spin(): sum(range(10**13))\nspin()"
+    result = must_hang(bench, script, watch=replace(WATCH, spins=True))
     assert standing(result.stacks) == "in `spin`"
+
+
+def test_who_has_no_gpu_does_not_wait_for_one(bench: Bench) -> None:
+    must_be_slow(bench, "sum(range(10**13))", watch=replace(WATCH, spins=True))
 
 
 def test_a_loop_in_python_moves_even_there(bench: Bench) -> None:

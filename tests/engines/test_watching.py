@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +39,10 @@ def seen(pid: int = 7, *, stack: str = "line 1 in f", cpu_s: float = 1.0, starve
     return ProcessSample(pid, 1, ["python", "x.py"], None, "futex", cpu_s, starved_s, {"faulthandler": stack})
 
 
+def at_work(**more: float) -> ProcessSample:
+    return seen(**more)._replace(stacks={}, works=True)  # type: ignore[arg-type]
+
+
 def sample(*processes: ProcessSample, at: float = 0.0, printed: tuple[int, ...] = (3, 0)) -> Sample:
     return Sample(at, processes or (seen(),), printed)
 
@@ -55,10 +62,12 @@ def sample(*processes: ProcessSample, at: float = 0.0, printed: tuple[int, ...] 
         (sample(seen(cpu_s=1.1, starved_s=1.8), at=2), True, False),
         (sample(seen()._replace(waits_in="folio_wait_bit_common"), at=2), True, True),
         (sample(seen()._replace(waits_in="futex_wait_queue"), at=2), False, False),
+        (sample(at_work(), at=2), False, False),
+        (sample(at_work(cpu_s=1.3), at=2), True, True),
     ],
     ids=[
         *("still", "stack", "came", "another", "printed", "idle", "works", "busy", "busy machine", "starved"),
-        *("disk", "another process"),
+        *("disk", "another process", "ran just then", "ran all the time"),
     ],
 )
 def test_what_counts_as_progress(after: Sample, moves: bool, moves_spinning: bool) -> None:  # noqa: FBT001
@@ -144,6 +153,11 @@ def test_one_movement_in_a_while_is_enough() -> None:
     assert Trial(forever(*still, sample(seen(stack="line 2")), sample(seen(stack="line 2")))).follow() == SLOW
 
 
+def test_what_worked_at_first_is_compared_from_when_it_is_asked_on() -> None:
+    assert Trial(chain([sample(at_work())], steps(1000))).follow() == SLOW
+    assert Trial(chain([sample(at_work())], forever(sample()))).follow() == HUNG
+
+
 def test_an_end_between_two_looks_is_an_end() -> None:
     assert Trial(steps(1000), ends_at=40.0).follow() == ENDED
     assert Trial(forever(sample()), ends_at=21.0).follow() == ENDED
@@ -207,6 +221,31 @@ def test_the_sampler_s_words_are_understood() -> None:
     assert found
     assert found.printed == (1, 2)
     assert [one.parent for one in found.processes if one.pid == child.pid] == [os.getpid()]
+
+
+@pytest.mark.parametrize(("doing", "works"), [("while True: pass", True), ("input()", False)])
+def test_who_executes_byte_code_is_not_asked(
+    doing: str,
+    works: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be crashed by it: faulthandler reads frames as they are at that moment."""
+    code = f"import os; os.write(1, b'!')\n{doing}"
+    variables = {"PYTHONPATH": str(SITE.parent), "TMPDIR": str(tmp_path)}
+    order = [sys.executable, "-c", code]
+    with subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as child:
+        try:
+            assert child.stdout
+            child.stdout.read(1)
+            while sampler.works(child.pid) is not works:
+                time.sleep(0.01)
+            (one,) = (seen for seen in sampler.sample(os.getpid(), None)["processes"] if seen["pid"] == child.pid)
+            assert (one["works"], "faulthandler" in one["stacks"]) == (works, not works)
+            monkeypatch.setattr(sampler, "_open", lambda _pid, _name: "/dev/nvidia0")
+            assert not sampler.works(child.pid)  # a host thread that waits for a GPU runs
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize(("rank", "expected"), [("3", 3), ("three", None), (None, None)])

@@ -21,7 +21,8 @@ kernel is a load of 100 %). Waiting without end for something outside, or for a 
 the bug is what the expectation's regular expression decides.
 
 Asking for stacks has a price: a signal ends some system calls early (poll, sleep), and C code that does not call them
-again, as it should, wakes up. So nobody is asked before `Watch.after_s`.
+again, as it should, wakes up. So nobody is asked before `Watch.after_s`. And a process that is executing byte code may
+crash of it; so those are not asked that work without a GPU, and their CPU time tells.
 """
 
 import json
@@ -45,6 +46,7 @@ SAMPLER = Path(sampler.__file__)
 SITE = SAMPLER.with_name("watched") / "sitecustomize.py"
 
 _NO_PYTHON = "no Python in it, or none that answers; waits in {}"
+_AT_WORK = "at work, so it was not asked where"
 
 FINAL_S = 45.0  # how long the last sample, with what py-spy sees, may take
 
@@ -67,6 +69,7 @@ class ProcessSample(NamedTuple):
     cpu_s: float
     starved_s: float  # how long it waited for a core
     stacks: Mapping[Any, str]  # by source, such as "faulthandler"
+    works: bool = False  # it ran, and not for a GPU: so it was not asked for its stacks
 
     @property
     def position(self) -> tuple[int, str]:
@@ -101,18 +104,27 @@ def parse(line: str, printed: tuple[int, ...] = ()) -> Sample | None:
 
 def moved(before: Sample, after: Sample, *, spins: bool) -> bool:
     """Return whether anything got on between two samples. With `spins`, burning a core may be waiting."""
-    if [seen.position for seen in before.processes] != [seen.position for seen in after.processes]:
+    if [seen.pid for seen in before.processes] != [seen.pid for seen in after.processes]:
+        return True
+    pairs = list(zip(before.processes, after.processes, strict=True))
+    if any(was.position != now.position for was, now in pairs if not was.works and not now.works):
         return True
     if before.printed != after.printed or any(_DISK.match(seen.waits_in) for seen in after.processes):
         return True
-    pairs = zip(before.processes, after.processes, strict=True)
-    return not spins and any(_works(was, now, after.at - before.at) for was, now in pairs)
+    return any(_works(was, now, after.at - before.at) for was, now in pairs if now.works or not spins)
 
 
 def _works(before: ProcessSample, after: ProcessSample, wall_s: float) -> bool:
     got_s = after.cpu_s - before.cpu_s
     wanted_s = got_s + after.starved_s - before.starved_s
     return got_s > _WORKING * wall_s or wanted_s > _WANTING * wall_s
+
+
+def _with_stacks_of(still: Sample, now: Sample) -> Sample:
+    """Return what has not moved since, with the stacks of what worked then and is asked only now."""
+    pairs = zip(still.processes, now.processes, strict=True)
+    known = [was._replace(stacks=now.stacks, works=False) if was.works and not now.works else was for was, now in pairs]
+    return still._replace(processes=known)
 
 
 def watch_trial(
@@ -143,6 +155,8 @@ def watch_trial(
         elif now.at - still.at >= watch.still_s:
             end = Watched(hung=True, hung_after_s=watch.after_s)
             break
+        else:
+            still = _with_stacks_of(still, now)
         if ended(max(0.0, min(watch.interval_s, deadline - clock()))):
             return None
     last = parse(look(True)) or parse(look(False))  # noqa: FBT003
@@ -163,8 +177,12 @@ def stacks_of(sample: Sample | None) -> list[ProcessStack]:
             text=tidy(source, text),
         )
         for seen in processes
-        for source, text in (seen.stacks or {"kernel": _NO_PYTHON.format(seen.waits_in or "nothing")}).items()
+        for source, text in (seen.stacks or {"kernel": _unasked(seen)}).items()
     ]
+
+
+def _unasked(seen: ProcessSample) -> str:
+    return _AT_WORK if seen.works else _NO_PYTHON.format(seen.waits_in or "nothing")
 
 
 @cache

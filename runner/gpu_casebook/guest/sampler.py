@@ -23,6 +23,7 @@ MARK = "casebook-stacks-"
 PROCESSES = 64  # no more of them are sampled
 TEXT = 64 * 1024  # bytes of one process's stacks, at most
 
+_GPU = ("/dev/nvidia", "/dev/kfd", "/dev/dxg")
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.02
 _PY_SPY_S = 30.0
@@ -77,6 +78,17 @@ def rank(pid: int) -> int | None:
     return None
 
 
+def works(pid: int) -> bool:
+    """Return whether a thread of it runs, or could, on a CPU and for no GPU.
+
+    The handler of faulthandler reads frames as they are at that moment. Those of a thread that executes byte code may
+    be half made, and then it crashes the process; those of threads that sleep in the kernel are whole. A host thread
+    that waits for a GPU runs, too.
+    """
+    states = [_read(f"/proc/{pid}/task/{task}/stat").rpartition(b") ")[2][:1] for task in _listed(f"/proc/{pid}/task")]
+    return b"R" in states and not any(_open(pid, name).startswith(_GPU) for name in _listed(f"/proc/{pid}/fd"))
+
+
 def command(pid: int) -> list[str]:
     return _read(f"/proc/{pid}/cmdline")[:4096].decode("utf-8", "replace").split("\0")[:-1]
 
@@ -105,10 +117,8 @@ def dumps(pids: list[int]) -> dict[int, str]:
 def stacks_file(pid: int) -> str | None:
     """Return where its faulthandler writes; None if it has not registered, or has become another program since."""
     for name in _listed(f"/proc/{pid}/fd"):
-        place = f"/proc/{pid}/fd/{name}"
-        with contextlib.suppress(OSError):
-            if Path(os.readlink(place)).name.startswith(MARK):  # noqa: PTH115 of what has no name any more
-                return place
+        if Path(_open(pid, name)).name.startswith(MARK):
+            return f"/proc/{pid}/fd/{name}"
     return None
 
 
@@ -136,7 +146,8 @@ def spied(py_spy: str, pid: int, within_s: float) -> dict[str, str]:
 def sample(root: int, py_spy: str | None) -> dict[str, Any]:
     """Return the fields of `engines.watching.Sample`, and of a ProcessSample for each process."""
     found = processes(root)
-    stacks = dumps([one.pid for one in found])
+    busy = {one.pid for one in found if works(one.pid)}
+    stacks = dumps([one.pid for one in found if one.pid not in busy])
     give_up = time.monotonic() + _PY_SPY_S
     samples = []
     for one in found:
@@ -152,6 +163,7 @@ def sample(root: int, py_spy: str | None) -> dict[str, Any]:
                 rank=rank(pid),
                 waits_in=_read(f"/proc/{pid}/wchan").decode("ascii", "replace"),
                 starved_s=starved_s(pid),
+                works=pid in busy,
                 stacks=seen,
             )
         )
@@ -163,6 +175,14 @@ def _listed(directory: str) -> list[str]:
         return os.listdir(directory)  # noqa: PTH208 names are all that matters
     except OSError:
         return []
+
+
+def _open(pid: int, name: str) -> str:
+    """Return what a descriptor leads to."""
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115 of what may have no name any more
+    except OSError:
+        return ""
 
 
 def _read(path: str) -> bytes:
