@@ -16,7 +16,7 @@ import pytest
 
 from gpu_casebook.author.check import check_all
 from gpu_casebook.corpus import reuse
-from gpu_casebook.corpus.jobs import facts
+from gpu_casebook.corpus.model import facts
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_files
 from gpu_casebook.report.case_page import case_page

@@ -204,7 +204,7 @@ class Content(Document):
     files: int
     strange: list[Strange] = Field(default_factory=list)
     state: str | None = None
-    """A digest over the files' sizes and times, which some evidence has."""
+    """A digest over the files' sizes and times. Only evidence of 2026-11-22 has it; nothing reads it."""
 
 
 class Attestation(Document):

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu_casebook.text import size
-
 
 def read_bytes(path: Path, most: int) -> bytes:
     """Return what is in a file of at most `most` bytes.
@@ -23,7 +21,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     with open(path, "rb", opener=_without_waiting) as file:
         content = file.read(most + 1) or b""
     if len(content) > most:
-        raise OSError(errno.EFBIG, f"is larger than {size(most)}", str(path))
+        raise OSError(errno.EFBIG, f"is larger than {most:,} bytes", str(path))
     return content
 
 
@@ -37,15 +35,6 @@ def read_text(path: Path, most: int, encoding: str = "utf-8") -> str:
         return io.TextIOWrapper(io.BytesIO(read_bytes(path, most)), encoding).read()
     except UnicodeDecodeError:
         raise OSError(errno.EILSEQ, "is not UTF-8; save it as UTF-8", str(path)) from None
-
-
-def why(readme: Path) -> str:
-    """Return a README's section on the mechanism, whose first paragraph tells it in two sentences; or nothing."""
-    try:
-        text = read_text(readme, 2**20)
-    except OSError:
-        return ""
-    return text.partition("\n## Why\n")[2].partition("\n## ")[0].strip()
 
 
 def disk_is_full(error: OSError) -> bool:

@@ -8,8 +8,8 @@ import pytest
 from gpu_casebook.bundle.document import Bundle, Returned
 from gpu_casebook.bundle.join import join
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import jobs, journal
-from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings, ended
+from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings, ended, facts
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
 from gpu_casebook.manifest.case import Case
@@ -58,7 +58,7 @@ def job(environment: str) -> Job:
 @pytest.fixture
 def returned(case: Case, evidence: Evidence) -> Returned:
     path = evidence_path(Path(), evidence).as_posix()
-    ran = Finished(job=job("interpreter"), end=End.RAN, started=NOW, evidence=path, **jobs.facts(evidence))
+    ran = Finished(job=job("interpreter"), end=End.RAN, started=NOW, evidence=path, **facts(evidence))
     return brought(case, ran, evidence=evidence)
 
 

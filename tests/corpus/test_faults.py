@@ -342,8 +342,8 @@ if os.environ.get("FAKE_GPUS"):
         host = [hardware.HostGpu(index=n, uuid=f"GPU-fake-{n}", minor=n, free_bytes=1, **facts) for n in range(count)]
         hardware.gpus = lambda: host
         hardware.lock_directory = lambda: locks
-        real = attesting.told
-        attesting.told = lambda text: real(text).model_copy(update={"gpus": [Gpu(**facts)]})
+        real = attesting.parse
+        attesting.parse = lambda text: real(text).model_copy(update={"gpus": [Gpu(**facts)]})
 """
 ALONE = """
 import os, time

@@ -66,7 +66,7 @@ class Log:
 def test_what_is_new_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     log, (first, second) = Log(monkeypatch), RECORDED.splitlines(keepends=True)
     log.text = first
-    with watch([0]) as faults:
+    with watch([""]) as faults:
         assert faults() == []
         log.text += second
         assert [found.number for found in faults()] == [31]
@@ -76,7 +76,7 @@ def test_what_is_new_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_the_last_line_was_overwritten_all_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(monkeypatch)
     log.text = "[    1.000000] eth0: up\n"
-    with watch([0]) as faults:
+    with watch([""]) as faults:
         log.text = RECORDED
         assert faults() == parse(RECORDED)
 
@@ -91,7 +91,7 @@ def test_without_gpus_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_that_may_not_be_read_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_log, "_DEVICE", "/nowhere/kmsg")
     monkeypatch.setenv("PATH", "/nowhere")
-    with watch([0]) as faults:
+    with watch([""]) as faults:
         assert faults() == []
 
 

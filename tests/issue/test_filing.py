@@ -21,7 +21,7 @@ from tests.conftest import IMAGES, Checkout, write_locks
 from tests.report.example import CASE, ENVIRONMENT, evidence, simulated
 
 TOKEN = "hf_" + "AbCdEfGh" * 4
-RAN = "A release of owner/name ran, with the defect; the fixed script goes round it."
+RAN = "A release of owner/name ran, with the defect; the fixed script works around it."
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def test_golden() -> None:
     ("word", "line"),
     [
         ("release", f"Releases of {PROJECT} ran, one with the defect and one without it."),
-        ("release-workaround", f"A release of {PROJECT} ran, with the defect; the fixed script goes round it."),
+        ("release-workaround", f"A release of {PROJECT} ran, with the defect; the fixed script works around it."),
         ("sources", f"Files of {PROJECT} ran, as they are at a commit."),
         (
             "distilled",
@@ -59,7 +59,7 @@ def test_the_second_line_says_what_of_the_project_ran(word: str, line: str) -> N
 
 
 def test_of_older_evidence_nobody_can_say_that() -> None:
-    # It called the real package that is gone round "distilled" or "release".
+    # It called the real package that is worked around "distilled" or "release".
     told = case_page([evidence(semantics=2)]).split("\n\n")[1]
     assert told == f"Recorded as distilled, before the record said what of {PROJECT} ran."
 

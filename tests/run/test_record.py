@@ -2,7 +2,7 @@ import pytest
 
 from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Attestation
-from gpu_casebook.run.attesting import Loaded, apart, differences, strangers, told, told_apart
+from gpu_casebook.run.attesting import Loaded, apart, by_relevance, differences, parse, strangers
 from gpu_casebook.trial import Recipe
 
 HASH = "--hash=sha256:" + "a" * 64
@@ -25,7 +25,7 @@ TOLD = '{"python": "3.11.2", "platform": "Linux", "packages": {"NumPy": "1.26.4"
 
 class TestAttestation:
     def test_among_other_output(self) -> None:
-        found = told(f"== banner ==\n{{not this\n{TOLD}\n\nbye\n")
+        found = parse(f"== banner ==\n{{not this\n{TOLD}\n\nbye\n")
         assert found.packages["NumPy"] == "1.26.4"
 
     @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ class TestAttestation:
     )
     def test_broken(self, stdout: str, expected: str) -> None:
         with pytest.raises(EngineError, match=expected):
-            told(stdout)
+            parse(stdout)
 
 
 class TestDrift:
@@ -42,10 +42,10 @@ class TestDrift:
 
     def drift(self, python: str = "3.11.2", lock: str = LOCK, **packages: str) -> tuple[list[str], list[str]]:
         found = Attestation(python=python, platform="Linux", packages=packages)
-        return told_apart(differences(Recipe(image="cpu", lock=lock), found), own={"numpy"})
+        return by_relevance(differences(Recipe(image="cpu", lock=lock), found), own={"numpy"})
 
     def test_exact(self) -> None:
-        assert list(differences(Recipe(image="cpu", lock=LOCK), told(TOLD))) == []
+        assert list(differences(Recipe(image="cpu", lock=LOCK), parse(TOLD))) == []
 
     def test_what_is_not_locked(self) -> None:
         assert self.drift(numpy="1.26.4", some_thing="1.0", pip="24.0", triton="3.6.0") == (
@@ -83,7 +83,7 @@ class TestDrift:
         one = Attestation(python="3.11.2", glibc="2.36", platform="Linux")
         found = apart(one, one.model_copy(update={"python": "3.11.7", "glibc": "2.31"}))
         lines = ["Python: 3.11.2 for repro, 3.11.7 for fixed", "glibc: 2.36 for repro, 2.31 for fixed"]
-        assert told_apart(found, own=()) == ([], lines)
+        assert by_relevance(found, own=()) == ([], lines)
 
     def test_libraries_of_the_driver_and_of_an_image_belong_there(self) -> None:
         own = {"/env/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", "/usr/lib/libcuda.so.580.65.06"}

@@ -9,10 +9,10 @@ from typing import Any
 
 from gpu_casebook.console import Console
 from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings
+from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings, facts
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import CasebookError, EngineError, UnfitError
-from gpu_casebook.evidence import Evidence, Outcome, evidence_path, keep
+from gpu_casebook.evidence import evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.run.pipeline import prepare_case, run_case
@@ -90,18 +90,6 @@ def _try(start: Start, settings: Settings, console: Console) -> _Came:
     if instead := keep(reports, result):
         console.say(f"{start.job.name}: {instead}")
     return {"end": End.RAN, **facts(result), "evidence": path.relative_to(reports).as_posix()}
-
-
-def facts(evidence: Evidence) -> dict[str, Any]:
-    """Return what `Finished` takes from evidence."""
-    return {
-        "verdict": evidence.verdict,
-        "reason": next(iter(evidence.reasons), ""),
-        "rates": evidence.rates,
-        "device": evidence.device,
-        "drifted": bool(evidence.environment.drift),
-        "infra_trials": sum(trial.outcome is Outcome.INFRA for trial in evidence.trials),
-    }
 
 
 def _broke(reason: str, *, stops: bool = False) -> dict[str, Any]:

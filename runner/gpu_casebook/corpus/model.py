@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_serializer, model_validator
 
 from gpu_casebook.document import Bytes, Document, Moment, Seconds
-from gpu_casebook.evidence import Rate, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, Rate, Verdict
 from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.run.options import CORPUS, Options
 from gpu_casebook.text import one_line
@@ -124,6 +124,18 @@ class Finished(JobResult):
     started: Moment
     built_s: Seconds = 0.0
     stops: bool = False
+
+
+def facts(evidence: Evidence) -> dict[str, Any]:
+    """Return what `Finished` takes from evidence."""
+    return {
+        "verdict": evidence.verdict,
+        "reason": next(iter(evidence.reasons), ""),
+        "rates": evidence.rates,
+        "device": evidence.device,
+        "drifted": bool(evidence.environment.drift),
+        "infra_trials": sum(trial.outcome is Outcome.INFRA for trial in evidence.trials),
+    }
 
 
 def ended(job: Job, end: End, reason: str, **more: Any) -> Finished:

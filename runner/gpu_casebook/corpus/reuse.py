@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpu_casebook.corpus.jobs import facts
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
+from gpu_casebook.corpus.model import End, Finished, Job, Settings, facts
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.evidence import Evidence, Gpu, Verdict, evidence_files
 from gpu_casebook.kinds import Variant

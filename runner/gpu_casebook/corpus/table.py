@@ -139,7 +139,7 @@ def outcome(finished: Finished) -> str:
 
 
 def line(finished: Finished, done: int, total: int) -> str:
-    """Return a line such as "[ 12/100] confirmed rwkv6-backward/current (12.3 s, w1)"; otherwise with a reason."""
+    """Return a line such as "[ 12/100] confirmed rwkv6-backward/current (12.3 s, w1)", with the reason of others."""
     number = f"[{done:>{len(str(total))}}/{total}]"
     took = f"{finished.duration_s:.1f} s" + (f", {finished.worker}" if finished.worker else "")
     again = f", after {plural(len(finished.lost), 'lost worker')}" if finished.lost else ""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 
-from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Xid
 from gpu_casebook.text import one_line
 
@@ -55,17 +54,16 @@ Faults = Callable[[], list[Xid]]
 
 
 @contextmanager
-def watch(gpus: Sequence[int]) -> Iterator[Faults]:
-    """Yield a function that returns the faults of these GPUs of this machine since its last call.
+def watch(addresses: Sequence[str]) -> Iterator[Faults]:
+    """Yield a function that returns the faults since its last call of the GPUs at these PCI addresses ("" if unknown).
 
     It returns none without GPUs, and where this user may not read the kernel log.
     """
-    if not gpus:
+    if not addresses:
         yield list
         return
-    addresses = [gpu.pci for gpu in hardware.gpus() if gpu.index in gpus and gpu.pci]
     with kernel_log() as new:
-        yield lambda: of_gpus(parse(new()), addresses)
+        yield lambda: of_gpus(parse(new()), list(filter(None, addresses)))
 
 
 def is_readable() -> bool:

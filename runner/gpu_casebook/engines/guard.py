@@ -180,6 +180,6 @@ def guarded(engine: Engine, gpus: Sequence[int], say: Note, *, shared: bool = Fa
     """Run trials on the engine with its GPUs checked, if they are this machine's."""
     if gpus and not engine.local:
         say("GPUs: not checked between trials, since the engine is on another machine")
-    own = gpus if engine.local else ()
-    with kernel_log.watch(own) as faults:
-        yield Guard(engine, [gpu for gpu in hardware.gpus() if gpu.index in own], faults, say, shared=shared)
+    own = [gpu for gpu in hardware.gpus() if gpu.index in gpus] if engine.local else []
+    with kernel_log.watch([gpu.pci for gpu in own]) as faults:
+        yield Guard(engine, own, faults, say, shared=shared)

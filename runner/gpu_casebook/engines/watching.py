@@ -21,8 +21,9 @@ kernel is a load of 100 %). Waiting without end for something outside, or for a 
 the bug is what the expectation's regular expression decides.
 
 Asking for stacks has a price: a signal ends some system calls early (poll, sleep), and C code that does not call them
-again, as it should, wakes up. So nobody is asked before `Watch.after_s`. And a process that is executing byte code may
-crash of it; so those are not asked that work without a GPU, and their CPU time tells.
+again, as it should, wakes up. So nobody is asked before `Watch.after_s`. A process that executes byte code at that
+moment may even crash, as faulthandler reads half-made frames. So one that runs and uses no GPU is not asked: its CPU
+time shows whether it makes progress.
 """
 
 import json
@@ -46,7 +47,7 @@ SAMPLER = Path(sampler.__file__)
 SITE = SAMPLER.with_name("watched") / "sitecustomize.py"
 
 _NO_PYTHON = "no Python in it, or none that answers; waits in {}"
-_AT_WORK = "at work, so it was not asked where"
+_AT_WORK = "runs on a CPU: its stack was not taken"
 
 FINAL_S = 45.0  # how long the last sample, with what py-spy sees, may take
 
@@ -69,7 +70,7 @@ class ProcessSample(NamedTuple):
     cpu_s: float
     starved_s: float  # how long it waited for a core
     stacks: Mapping[Any, str]  # by source, such as "faulthandler"
-    works: bool = False  # it ran, and not for a GPU: so it was not asked for its stacks
+    works: bool = False  # it was running and uses no GPU, so it was not asked for its stacks
 
     @property
     def position(self) -> tuple[int, str]:

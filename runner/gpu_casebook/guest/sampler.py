@@ -79,11 +79,10 @@ def rank(pid: int) -> int | None:
 
 
 def works(pid: int) -> bool:
-    """Return whether a thread of it runs, or could, on a CPU and for no GPU.
+    """Return whether a thread of it is running or runnable, in a process that uses no GPU.
 
-    The handler of faulthandler reads frames as they are at that moment. Those of a thread that executes byte code may
-    be half made, and then it crashes the process; those of threads that sleep in the kernel are whole. A host thread
-    that waits for a GPU runs, too.
+    faulthandler's handler reads the frames as they are. Those of a thread that executes byte code may be half made,
+    which crashes the process; those of threads that sleep in the kernel are complete. Waiting for a GPU is running too.
     """
     states = [_read(f"/proc/{pid}/task/{task}/stat").rpartition(b") ")[2][:1] for task in _listed(f"/proc/{pid}/task")]
     return b"R" in states and not any(_open(pid, name).startswith(_GPU) for name in _listed(f"/proc/{pid}/fd"))

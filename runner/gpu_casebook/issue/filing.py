@@ -11,7 +11,6 @@ from pathlib import Path
 
 from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_files, load
-from gpu_casebook.files import why
 from gpu_casebook.issue.issue import Issue, Source, best, compose, form_of, open_report
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
@@ -19,7 +18,7 @@ from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.records.bisection import bisections
 from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
-from gpu_casebook.report.words import what_ran
+from gpu_casebook.report.words import section_why, what_ran
 from gpu_casebook.revision import git
 from gpu_casebook.text import date
 
@@ -74,7 +73,7 @@ def file(
         script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
         ran=ran,
         stale=found.digest() != run.case.digest,
-        why=why(found.directory / "README.md"),
+        why=section_why(found.directory / "README.md"),
         variables=run.environment.variables or (declared.variables if declared else {}),
         link=_link(root, found.id),
         bisections=bisections(reports, found.id),

@@ -11,11 +11,11 @@ from pathlib import Path
 from filelock import FileLock
 
 from gpu_casebook.evidence import Evidence, Verdict, evidence_files, keep, load
-from gpu_casebook.files import why, write_whole
+from gpu_casebook.files import write_whole
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import render_template
-from gpu_casebook.report.words import newest, newest_hardware_first, page_name
+from gpu_casebook.report.words import newest, newest_hardware_first, page_name, section_why
 from gpu_casebook.text import counted, utc
 
 INDEX = "README.md"
@@ -54,7 +54,9 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
         written = []
         for case in wanted:
-            page = case_page([load(path) for path in paths[case]], why(reports.parent / "cases" / case / "README.md"))
+            page = case_page(
+                [load(path) for path in paths[case]], section_why(reports.parent / "cases" / case / "README.md")
+            )
             written.append(write_whole(reports / page_name(case), page))
         return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread)))]
 

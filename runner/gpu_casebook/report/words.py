@@ -1,13 +1,16 @@
-"""Facts of the evidence as a person reads them. Pure."""
+"""Facts of the evidence, and of a case's README, as a person reads them. Only `section_why` reads a file."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Trial, UpstreamFacts, Verdict, slug
+from gpu_casebook.files import read_text
 from gpu_casebook.kinds import Grade, Variant
+from gpu_casebook.manifest.case import MAX_CASE_BYTES
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.text import size, utc
@@ -47,7 +50,7 @@ _NOT_OF_A_CARD = re.compile(r"^(?:(?:NVIDIA|Tesla|GeForce) )+|[ -](?:\d+ ?GB|SXM
 
 _RAN = {
     "release": "Releases of {} ran, one with the defect and one without it.",
-    "release-workaround": "A release of {} ran, with the defect; the fixed script goes round it.",
+    "release-workaround": "A release of {} ran, with the defect; the fixed script works around it.",
     "sources": "Files of {} ran, as they are at a commit.",
     "distilled": "No code of {} ran: the scripts are minimal code with the same defect, written for this corpus.",
     "pattern": "No code of {} ran: the scripts illustrate a mechanism.",
@@ -148,6 +151,15 @@ def home_of(upstream: UpstreamFacts) -> str | None:
     """Return the project's address on GitHub, or None if its issue is elsewhere."""
     home = f"https://github.com/{upstream.project}"
     return home if (upstream.issue or "").startswith(f"{home}/") else None
+
+
+def section_why(readme: Path) -> str:
+    """Return the section "Why" of a case's README, without its heading; empty if there is none."""
+    try:
+        text = read_text(readme, MAX_CASE_BYTES)
+    except OSError:
+        return ""
+    return text.partition("\n## Why\n")[2].partition("\n## ")[0].strip()
 
 
 def mechanism(why: str) -> str:

@@ -65,7 +65,7 @@ def attested(
     result = guard.run(prepared, request)
     if result.exit_status != 0:
         raise EngineError(f"the environment can't be inspected: {_failure(result)}")
-    found = told(result.stdout)
+    found = parse(result.stdout)
     if found.content:
         found.content.write(kept)
     elif not recipe.use_image:
@@ -73,7 +73,7 @@ def attested(
     return AttestedEnvironment(prepared, recipe, found)
 
 
-def told(stdout: str) -> Attestation:
+def parse(stdout: str) -> Attestation:
     """Parse what attest.py printed, ignoring what an image's start-up printed around it. Raises EngineError."""
     for line in reversed(stdout.splitlines()):
         if line.startswith("{"):
@@ -127,7 +127,7 @@ def drift(
         yield from (each.of(variant) for each in strangers(seen, in_image=repro.prepared.image is not None))
 
 
-def told_apart(found: Iterable[Difference], own: Collection[str]) -> tuple[list[str], list[str]]:
+def by_relevance(found: Iterable[Difference], own: Collection[str]) -> tuple[list[str], list[str]]:
     """Return the lines that the failure can depend on, and the others. `own` are the packages that the case pins."""
     relevant, other = list[str](), list[str]()
     for text, about in dict.fromkeys(found):

@@ -23,7 +23,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, drift, told_apart
+from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, by_relevance, drift
 from gpu_casebook.run.plan import Plan
 
 
@@ -94,7 +94,7 @@ def _environment_facts(
     own = {Variant.REPRO: case.manifest.repro.requirements, Variant.FIXED: case.manifest.fixed.requirements}
     repro, fixed = (places[variant] for variant in Variant)
     pinned = pins([*spec.requirements, *chain(*own.values())])
-    relevant, aside = told_apart(drift(plan, places, loaded), own=pinned)
+    relevant, aside = by_relevance(drift(plan, places, loaded), own=pinned)
     return EnvironmentFacts(
         name=plan.environment,
         grade=spec.grade,
