@@ -1,5 +1,7 @@
 import errno
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,21 @@ def test_help_names_every_option() -> None:
         assert option in said
 
 
-def test_sigterm_is_an_interrupt() -> None:
+@pytest.fixture
+def _handlers() -> Iterator[None]:
+    """Give this process its signals back: no later test could be interrupted otherwise."""
+    before = {number: signal.getsignal(number) for number in base._ENDINGS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_handlers")
+def test_sigterm_is_an_interrupt_and_a_second_one_does_not_stop_the_cleaning_up(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         base._interrupt()
+    for number in base._ENDINGS:
+        signal.raise_signal(number)
+    assert capfd.readouterr().err == "casebook: ending what still runs; this takes seconds\n" * len(base._ENDINGS)

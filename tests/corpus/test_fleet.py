@@ -249,7 +249,7 @@ class TestKept:
 
     @pytest.fixture
     def evidence(self) -> str:
-        return next((ROOT / "reports" / "evidence" / "rwkv6-backward").glob("front-end.*.json")).read_text()
+        return (ROOT / "reports" / "evidence" / "rwkv6-backward" / "front-end.docker.cpu.json").read_text()
 
     def kept(self, fleet: Fleet, task: _Task, evidence: str | None) -> Finished:
         path = "../../elsewhere.json" if evidence else None

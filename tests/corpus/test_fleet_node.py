@@ -82,8 +82,10 @@ class TestRun:
         """Ray marks the signal as pending, and sends none."""
 
         def cancel() -> None:
-            appears(tmp_path / "a.started")
-            _thread.interrupt_main()
+            try:
+                appears(tmp_path / "a.started")
+            finally:  # the test waits for it, and must end
+                _thread.interrupt_main()
 
         canceller = threading.Thread(target=cancel)
         canceller.start()
