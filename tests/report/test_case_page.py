@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, SanitizerReport, Verdict
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Provenance
+from gpu_casebook.reading.findings import Summary, Tool
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.revision import SEMANTICS
+from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.report.example import (
     ATTESTATION,
@@ -270,6 +272,9 @@ def test_what_the_evidence_is_worth(run: Evidence, says: list[str], omits: list[
             {"links": [f"{GITHUB}/issues/18", f"{GITHUB}/commit/{CASE.upstream.fixed}"]},
             f"/commit/{CASE.upstream.fixed}).",
         ),
+        # A change elsewhere has a part in it: the commit may be that repository's, and a link to it here a dead one.
+        ({"links": ["https://github.com/a/b/pull/42"]}, "introduced in `f3309729d3de`, fixed in `1547448b998a`, [a/b/"),
+        ({"links": ["https://github.com/a/b/issues/4"]}, "fixed in [`1547448b998a`]("),
     ],
 )
 def test_upstream(changed: dict[str, Any], told: str) -> None:
@@ -304,6 +309,20 @@ def test_what_was_installed_in_another_way_is_said() -> None:
         "- Installed without what they depend on: `vllm`\n- Built from source in the image: `docopt`, `six`\n" in page
     )
     assert "without what they depend on" not in case_page([evidence()])
+
+
+def test_a_tool_that_looked_at_a_run_without_the_failure_says_so() -> None:
+    signature = {Variant.REPRO: ["exit status: 0", "figure err_2: > 0.5", "figure err_3: > 0.5"]}
+    case = CASE.model_copy(update={"signature": signature})
+    report = SanitizerReport(tool=Tool.MEMCHECK, summary=Summary(errors=0))
+
+    def page(stdout: str, variant: Variant = Variant.REPRO) -> str:
+        return case_page([evidence(case=case, probes=[SanitizerProbe(variant=variant, report=report, stdout=stdout)])])
+
+    absent = "- the failure did not occur in this run: err_3=1e-07 (declared > 0.5)\n- nothing: 0 errors\n"
+    assert f"memcheck on repro, a probe:\n{absent}" in page("err_2=0.9\nerr_3=1e-7\nundeclared=0\n")
+    for shown in (page("err_2=0.9\nerr_3=0.8\n"), page(""), page("err_3=1e-7\n", Variant.FIXED)):
+        assert "did not occur" not in shown
 
 
 def test_a_long_change_is_cut_and_says_so() -> None:

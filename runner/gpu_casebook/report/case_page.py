@@ -3,16 +3,27 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from gpu_casebook.evidence import Evidence, UpstreamFacts, evidence_path
+from gpu_casebook.evidence import Evidence, ProbeRecord, evidence_path
 from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
-from gpu_casebook.report.markdown import Markdown, code, link, render_template
+from gpu_casebook.report.markdown import Markdown, render_template
+from gpu_casebook.report.upstream import other_links, revisions
 from gpu_casebook.report.variant import variant_section
-from gpu_casebook.report.words import cautions, home_of, mechanism, newest, newest_hardware_first, shown_fix, what_ran
+from gpu_casebook.report.words import (
+    cautions,
+    home_of,
+    mechanism,
+    newest,
+    newest_hardware_first,
+    shown_fix,
+    what_ran,
+    without_failure,
+)
 from gpu_casebook.run.probes import Words, words
-from gpu_casebook.run.probes.sanitizer import words_of
+from gpu_casebook.run.probes.sanitizer import SanitizerProbe, words_of
 
 XIDS_SHOWN = 5
 _IMAGE = re.compile(r" --image (?:'[^']*'|\S+)")
@@ -39,8 +50,8 @@ def case_page(runs: Sequence[Evidence], why: str = "") -> str:
         ran=what_ran(case.provenance, case.upstream.project, latest.semantics),
         mechanism=Markdown(mechanism(why)),
         home=home,
-        revision=_revision,
-        other_links=_other_links(case.upstream, home),
+        revision=revisions(case.upstream, home),
+        other_links=other_links(case.upstream, home),
         diff=shown_fix(case.fix_diff),
         runs=ordered,
         sections=[_section(run, case.fix_diff) for run in ordered],
@@ -70,7 +81,14 @@ def _instruments(run: Evidence) -> list[Words]:
         for each in run.sanitized
         if (found := each.sanitizer)
     ]
-    return sorted([*shown, *map(words, run.probes)], key=lambda each: not each.conclusion)
+    return sorted([*shown, *(_probed(run, each) for each in run.probes)], key=lambda each: not each.conclusion)
+
+
+def _probed(run: Evidence, probe: ProbeRecord) -> Words:
+    """Return what a probe says; first of all, if a tool looked at a run of repro that did not fail, that it did not."""
+    said = words(probe)
+    looked = isinstance(probe, SanitizerProbe) and probe.variant is Variant.REPRO
+    return replace(said, lines=[*without_failure(run, probe.stdout), *said.lines]) if looked else said
 
 
 def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
@@ -81,20 +99,3 @@ def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
     for key, times in count.most_common(XIDS_SHOWN):
         variant, number, _ = key
         yield variant, number, times, texts[key]
-
-
-def _other_links(upstream: UpstreamFacts, home: str | None) -> list[str]:
-    """Return the links that the line about upstream does not have yet."""
-    changes = (upstream.introduced, upstream.fixed)
-    linked = {upstream.issue, home, *changes, *(f"{home}/commit/{each}" for each in changes)}
-    # What is no web address never becomes a link, so that it has not been one yet.
-    return [url for url in upstream.links if url not in linked or not url.startswith("http")]
-
-
-def _revision(revision: str, home: str | None) -> Markdown:
-    """Return a commit by its first 12 digits, linked if `home` is known; an address as a link; the rest as code."""
-    if revision.startswith("https://"):
-        return link(revision.removeprefix("https://github.com/"), revision)
-    if not re.fullmatch("[0-9a-f]{40}", revision):
-        return code(revision)
-    return Markdown(f"[`{revision[:12]}`]({home}/commit/{revision})") if home else code(revision[:12])

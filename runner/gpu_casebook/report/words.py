@@ -1,7 +1,8 @@
 """Facts of the evidence, and of a case's README, as a person reads them. Only `section_why` reads a file."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Trial, UpstreamFacts, Verdict, slug
 from gpu_casebook.files import read_text
+from gpu_casebook.judging.description import number
 from gpu_casebook.kinds import Grade, Variant
+from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MAX_CASE_BYTES
 from gpu_casebook.packages.lock import pins
+from gpu_casebook.reading.printed import read
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.text import size, utc
 
@@ -78,6 +82,21 @@ def same_figures(trials: Sequence[Trial]) -> bool:
     """Return whether there are figures, and each variant's are the very same in all of these trials."""
     seen = [(trial.variant, trial.observation.figures) for trial in trials if trial.observation.figures]
     return 0 < len({(variant, *sorted(figures.items())) for variant, figures in seen}) == len(dict(seen))
+
+
+def without_failure(run: Evidence, stdout: str) -> Iterator[str]:
+    """Yield a line if a run of repro printed figures that are not those of the failure, as the case declares it."""
+    declared = dict(line.split(": ", 1) for line in run.case.signature.get(Variant.REPRO, []))
+    seen = {name: value for name, value in read(stdout).figures.items() if f"figure {name}" in declared}
+    with suppress(ValueError):  # of a bound that no longer is one
+        bounds = {name: Bound.parse(declared[f"figure {name}"]) for name in seen}
+        off = [
+            f"{name}={number(seen[name])} (declared {bound})"
+            for name, bound in bounds.items()
+            if not bound.holds(seen[name])
+        ]
+        if off:
+            yield f"the failure did not occur in this run: {', '.join(off)}"
 
 
 def packages(environment: EnvironmentFacts) -> str:
