@@ -110,9 +110,7 @@ def write_locks(directory: Path) -> None:
     (directory / "locks").mkdir(exist_ok=True)
     for name, spec in case.manifest.environments.items():
         for variant in Variant:
-            case.lock_path(name, variant).write_text(
-                locked(case.requirements(name, variant), spec.python, spec.special)
-            )
+            case.lock_path(name, variant).write_text(locked(case.locked(name, variant), spec.python, spec.special))
 
 
 @pytest.fixture

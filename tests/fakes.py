@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.manifest.model import ORDINARY, Special
+from gpu_casebook.manifest.pins import ORDINARY, Special
 from gpu_casebook.packages.lock import basis
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 

@@ -14,6 +14,7 @@ from gpu_casebook.errors import CasebookError, ExitStatus
 from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.probe_registry import probe_of
 from gpu_casebook.reading.findings import Finding, Summary, Tool
+from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import GpuAccess, ProcessStack
 
 
@@ -247,6 +248,8 @@ class EnvironmentFacts(Document):
     python: str
     requirements: list[str]
     variant_requirements: dict[Variant, list[str]] = Field(default_factory=dict)
+    sources: dict[Variant, list[SourceFile]] = Field(default_factory=dict)
+    """Upstream's own files that each variant had."""
     build: list[str] = Field(default_factory=list)
     without_dependencies: list[str] = Field(default_factory=list)
     """As in the manifest."""

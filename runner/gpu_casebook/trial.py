@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from gpu_casebook.document import Document
+from gpu_casebook.source_file import SourceFile
 
 
 class ProcessStack(Document):
@@ -43,13 +44,15 @@ CASE_DIRECTORY = "/case"
 class Recipe:
     """All that decides what an environment contains.
 
-    `lock` is the text of a requirements file with hashes; `python` a minor version such as "3.11".
+    `lock` is the text of a requirements file with hashes; `python` a minor version such as "3.11". `sources` are the
+    files that the lock has as one package (`gpu_casebook.packages.sources`).
     `use_image` names an image to be used as it stands: nothing is built, and the lock is not installed.
     """
 
     image: str
     lock: str
     python: str = PYTHON
+    sources: tuple[SourceFile, ...] = ()
     use_image: str | None = None
 
 

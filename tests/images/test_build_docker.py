@@ -30,7 +30,9 @@ from gpu_casebook.images.bases import Base, BasePin, obtain
 from gpu_casebook.images.build import ensure
 from gpu_casebook.images.stages import plan
 from gpu_casebook.images.usage import usage
+from gpu_casebook.packages import sources
 from gpu_casebook.packages.settings import collect
+from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import Recipe
 from tests.engines.subjects import eventually
 
@@ -345,6 +347,28 @@ def test_what_a_lock_leaves_out_of_dependencies_is_left_out_of_the_image(
     built = ensure(client, ROOT, Recipe(image="cpu", lock=f"# without-dependencies: needy\n{lock}"), print)
     try:
         assert python(client, built.name, "import json, needy; print(json.dumps(needy.ANSWER))") == 7
+    finally:
+        remove(client, built.name)
+
+
+def test_upstreams_files_are_in_the_image_and_nothing_else_is_new(
+    client: DockerClient, private_index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = f"ANSWER = 8  # {uuid.uuid4()}\n".encode()
+    file = SourceFile(
+        url="https://nowhere.invalid/o/n",
+        commit="0" * 40,
+        path="src/up/stream.py",
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sources.keep(content)
+    lock = private_index.recipe("probe_wheel").lock + sources.locked([file])
+    built = ensure(client, ROOT, Recipe(image="cpu", lock=lock, sources=(file,)), print)
+    try:
+        code = "import json, probe_wheel, up.stream as s; print(json.dumps([s.ANSWER, s.__file__]))"
+        assert python(client, built.name, code) == [8, "/opt/env/lib/python3.11/site-packages/up/stream.py"]
+        assert MARKER not in json.dumps(client.images.get(built.name).attrs)
     finally:
         remove(client, built.name)
 

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from gpu_casebook.errors import BuildError
-from gpu_casebook.manifest.model import ORDINARY, Special
+from gpu_casebook.manifest.pins import ORDINARY, Special
 from gpu_casebook.packages.lock import content_key, installable, problems, read_lock, script_header, wheel_bytes
 
 HASH = "--hash=sha256:" + "a" * 64

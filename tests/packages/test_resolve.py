@@ -17,7 +17,7 @@ import pytest
 
 from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.case import load
-from gpu_casebook.manifest.model import Special
+from gpu_casebook.manifest.pins import Special
 from gpu_casebook.packages import resolve
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
 from gpu_casebook.packages.resolve import lock_text, scratch_lock, write_locks

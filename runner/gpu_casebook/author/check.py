@@ -27,7 +27,8 @@ from gpu_casebook.manifest.case import (
     load,
     manifest_path,
 )
-from gpu_casebook.manifest.model import EnvironmentSpec, pin
+from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.manifest.pins import pin
 from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.manifest.schema import SCHEMA, schema_text
 from gpu_casebook.packages.lock import problems, script_header
@@ -257,7 +258,7 @@ def _of_locks(case: Case, shown: str) -> Iterator[Problem]:
             if path.name not in expected:
                 expected.add(path.name)
                 name = f"{shown}/locks/{path.name}"
-                yield from _of_lock(path, name, case.requirements(environment, variant), spec)
+                yield from _of_lock(path, name, case.locked(environment, variant), spec)
     for path in sorted((case.directory / "locks").glob("[!.]*")):
         if path.name not in expected:
             yield Problem(f"{shown}/locks/{path.name}", 1, "", "belongs to no environment of the manifest; remove it")

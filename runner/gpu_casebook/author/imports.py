@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.guest import installed
-from gpu_casebook.manifest.model import pin
+from gpu_casebook.manifest.pins import pin
 
 _ASK_S = 60.0
 _MATTER = ("torch", "transformers", "triton", "numpy", "accelerate")

@@ -21,7 +21,8 @@ from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.errors import Problem, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import known_images
-from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, pin
+from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS
+from gpu_casebook.manifest.pins import pin
 from gpu_casebook.packages.lock import same_version, script_header
 from gpu_casebook.packages.resolve import lock_text
 from gpu_casebook.trial import PYTHON, Limits, Note, Recipe, TrialRequest, TrialResult, Watch

@@ -168,7 +168,7 @@ def exchanged(case: Case, scratch: Path) -> Case:
                 shutil.copyfile(lock, directory / "locks" / case.lock_path(name, variant).name)
     manifest = case.manifest
     repro, fixed = (
-        VariantSpec(expect=own.expect, requirements=other.requirements)
+        VariantSpec(expect=own.expect, requirements=other.requirements, sources=other.sources)
         for own, other in ((manifest.repro, manifest.fixed), (manifest.fixed, manifest.repro))
     )
     return Case(directory, manifest.model_copy(update={"repro": repro, "fixed": fixed}))

@@ -23,6 +23,7 @@ from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import UV, Stage, plan
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installable, wheel_bytes
 from gpu_casebook.packages.settings import BuildSettings, collect
+from gpu_casebook.packages.sources import wheel
 from gpu_casebook.text import one_line, size
 from gpu_casebook.trial import Note, Recipe
 
@@ -130,7 +131,7 @@ def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
     note(f"building {stage.reference}")
     confined = stage.part == "built"  # what it builds are programs that nobody here has read
     with tempfile.TemporaryFile() as context:  # without a name: a build that is killed leaves none
-        _archive(stage.files, context)
+        _archive({**stage.files, **wheel(stage.upstream)}, context)
         output = build(
             client,
             context,
@@ -146,10 +147,12 @@ def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
 
 
 def _settings(stage: Stage) -> BuildSettings:
-    settings = collect()
-    if UV not in stage.files:
-        return settings
-    return replace(settings, script=f"{settings.script}export UV_CONFIG_FILE=/mnt/{UV}\n")
+    settings, more = collect(), ""
+    if UV in stage.files:
+        more += f"export UV_CONFIG_FILE=/mnt/{UV}\n"
+    if stage.upstream:
+        more += 'export UV_FIND_LINKS="${UV_FIND_LINKS:+$UV_FIND_LINKS,}/mnt"\n'
+    return replace(settings, script=settings.script + more)
 
 
 def _archive(files: Mapping[str, bytes], file: IO[bytes]) -> None:

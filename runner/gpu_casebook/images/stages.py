@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.lock import alone, read_lock
+from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import PYTHON, Recipe
 
 _BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==")
@@ -40,6 +41,7 @@ class Stage:
     dockerfile: str  # its path in `files`
     files: Mapping[str, bytes]  # the build context
     parents: Mapping[str, "Stage | Base"]  # build argument -> the image it names; the first is what this is built from
+    upstream: tuple[SourceFile, ...] = ()  # whose wheel goes into the context: the key has its hash, from the lock
 
     @cached_property
     def key(self) -> str:
@@ -99,13 +101,14 @@ def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
     torch = common(root, "torch", {"IMAGE": tools, "INSTALLER": installer}, {"lock.txt": big.encode()}, recipe.image)
     special = read_lock(recipe.lock).special
     files = {"lock.txt": lock} | ({UV: alone(special.without_dependencies)} if special.without_dependencies else {})
-    below = _built(root, lock, special.build, torch, installer) if special.build else torch
-    return common(root, "environment", {"IMAGE": below, "INSTALLER": installer}, _encoded(files), recipe.image)
+    below = _built(root, recipe, special.build, torch, installer) if special.build else torch
+    stage = common(root, "environment", {"IMAGE": below, "INSTALLER": installer}, _encoded(files), recipe.image)
+    return replace(stage, upstream=recipe.sources)
 
 
-def _built(root: Path, lock: str, names: Collection[str], torch: Stage, installer: Stage) -> Stage:
+def _built(root: Path, recipe: Recipe, names: Collection[str], torch: Stage, installer: Stage) -> Stage:
     """Return the stage of an environment in which the named packages have been built."""
-    lines = lock.splitlines(keepends=True)
+    lines = normalised(recipe.lock).splitlines(keepends=True)
     own = [line for line in lines if canonicalize_name(re.split(r"[=\[]", line)[0]) in names]
     rest = {
         "lock.txt": "".join(line for line in lines if line not in own),
@@ -114,7 +117,7 @@ def _built(root: Path, lock: str, names: Collection[str], torch: Stage, installe
     }
     files = _encoded(rest) | _files(root, "common/sources.py")
     sources = common(root, "sources", {"IMAGE": torch, "INSTALLER": installer}, files, torch.image)
-    parents = {"IMAGE": sources, "INSTALLER": installer}
+    parents = {"IMAGE": replace(sources, upstream=recipe.sources), "INSTALLER": installer}
     return common(root, "built", parents, _encoded({"lock.txt": "".join(own)}), torch.image)
 
 

@@ -160,12 +160,15 @@ def _contrast(run: Evidence, failing: Trial, passing: Trial) -> Iterator[tuple[s
 
 
 def _command(source: Source, pins: Sequence[str]) -> str:
-    """Return what runs the script with the packages of the run, and with its variables."""
+    """Return what runs the script with the packages of the run, upstream's files beside it, and its variables."""
+    files = source.run.environment.sources.get(Variant.REPRO, [])
+    fetched = [f"curl -fsSL --create-dirs -o {shlex.quote(file.place)} {shlex.quote(file.address)}" for file in files]
     words = ["uv", "run", "repro.py"]
     if not all(f'"{pin}"' in source.script for pin in pins):  # its header is that of another environment
         options = [word for pin in pins for word in ("--with", pin)]
         words = ["uv", "run", "--no-project", "--python", source.run.environment.python, *options, "python", "repro.py"]
-    return " ".join([*(f"{name}={shlex.quote(value)}" for name, value in source.variables.items()), shlex.join(words)])
+    variables = [f"{name}={shlex.quote(value)}" for name, value in source.variables.items()]
+    return "\n".join([*fetched, " ".join([*variables, shlex.join(words)])])
 
 
 def _sample(run: Evidence, variant: Variant) -> Trial | None:

@@ -25,7 +25,9 @@ from gpu_casebook.manifest.model import (
     Model,
     VariantSpec,
 )
+from gpu_casebook.manifest.pins import source_pins
 from gpu_casebook.manifest.rules import breaches
+from gpu_casebook.source_file import SourceFile
 from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"
@@ -74,10 +76,22 @@ class Case:
         """Return the environment's requirements and the variant's own."""
         return [*self.environment(environment).requirements, *self.variant(variant).requirements]
 
+    def sources(self, environment: str, variant: Variant) -> tuple[SourceFile, ...]:
+        """Return the environment's files of upstream and the variant's own."""
+        return tuple(
+            SourceFile(url=each.url, commit=each.commit, path=path, sha256=sha256)
+            for each in [*self.environment(environment).sources, *self.variant(variant).sources]
+            for path, sha256 in each.files.items()
+        )
+
+    def locked(self, environment: str, variant: Variant) -> list[str]:
+        """Return what a variant's lock is made for: its requirements, and the pin that stands for upstream's files."""
+        return [*self.requirements(environment, variant), *source_pins(self.sources(environment, variant))]
+
     def lock_path(self, environment: str, variant: Variant) -> Path:
-        """Return locks/<environment>.txt, or <environment>.<variant>.txt if a variant has requirements of its own."""
+        """Return locks/<environment>.txt, or <environment>.<variant>.txt if a variant has packages of its own."""
         self.environment(environment)
-        own = any(self.variant(each).requirements for each in Variant)
+        own = any(self.variant(each).requirements or self.variant(each).sources for each in Variant)
         return self.directory / "locks" / (f"{environment}.{variant.value}.txt" if own else f"{environment}.txt")
 
     def lock(self, environment: str, variant: Variant) -> str:
@@ -114,7 +128,8 @@ class Case:
 
     def same_scripts(self) -> Problem | None:
         """Return what is wrong if both variants are the same code with the same packages."""
-        if self.manifest.repro.requirements != self.manifest.fixed.requirements:
+        repro, fixed = self.manifest.repro, self.manifest.fixed
+        if (repro.requirements, repro.sources) != (fixed.requirements, fixed.sources):
             return None
         if len({_code(self.script(variant).read_bytes()) for variant in Variant}) > 1:
             return None

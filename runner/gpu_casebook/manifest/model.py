@@ -8,10 +8,8 @@ import signal as signals
 import warnings
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import lru_cache
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from pydantic import (
@@ -27,9 +25,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticUseDefault
 
+from gpu_casebook import source_file
 from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
+from gpu_casebook.manifest.pins import Special, pin
 from gpu_casebook.patterns import compiled
 from gpu_casebook.probe_registry import PROBES, all_probes
 from gpu_casebook.reading import cuda_errors
@@ -61,6 +61,7 @@ PATTERN_WORDS = {
     PACKAGE_PATTERN: "is not a package's name; its version stands in the requirements",
     LINE_PATTERN: "must be one line of text",
     LINK_PATTERN: "is not a link; write it with https://",
+    **source_file.PATTERN_WORDS,
 }
 
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
@@ -156,39 +157,9 @@ def _specifiers(value: str) -> str:
     return value
 
 
-@lru_cache(maxsize=4096)
-def pin(requirement: str) -> str:
-    """Return a pinned requirement in its canonical form, such as "torch==2.11.0" or "jax[cuda]==0.5.0".
-
-    Raises ValueError, with what to write instead, for anything else.
-    """
-    try:
-        parsed = Requirement(requirement)
-    except InvalidRequirement:
-        raise ValueError(f"{requirement!r} is not a requirement; write one such as 'torch==2.11.0'") from None
-    specifiers = list(parsed.specifier)
-    if parsed.url or len(specifiers) != 1 or specifiers[0].operator != "==" or specifiers[0].version.endswith(".*"):
-        raise ValueError(f"{requirement!r} is not pinned; write {parsed.name}==VERSION")
-    if parsed.marker:
-        raise ValueError(f"{requirement!r} has a marker; an environment has one platform and one Python: leave it out")
-    extras = f"[{','.join(sorted(map(canonicalize_name, parsed.extras)))}]" if parsed.extras else ""
-    return f"{canonicalize_name(parsed.name)}{extras}=={specifiers[0].version}"
-
-
 def _pinned(value: str) -> str:
     pin(value)
     return value
-
-
-class Special(NamedTuple):
-    """Packages of an environment that are not locked and installed as the others are, by canonical name, sorted."""
-
-    build: tuple[str, ...] = ()
-    without_dependencies: tuple[str, ...] = ()
-
-
-ORDINARY = Special()
-"""None of them."""
 
 
 def _known_image(value: str, info: ValidationInfo) -> str:
@@ -406,6 +377,14 @@ class Overrides(Model):
     fixed: Expectation | None = Field(None, description="Keys that replace those of the case's fixed.expect.")
 
 
+class Sources(Model):
+    """Files of one commit of an upstream repository."""
+
+    url: source_file.Repository = Field(description="The repository: https://HOST/OWNER/NAME.")
+    commit: source_file.Commit = Field(description="The commit, all 40 digits.")
+    files: source_file.Files = Field(description="Path in the repository -> sha256. Scripts import them by that path.")
+
+
 class EnvironmentSpec(Model):
     """A named, pinned set of packages, an image, and the hardware it needs."""
 
@@ -420,6 +399,7 @@ class EnvironmentSpec(Model):
         default_factory=list,
         description="Packages that are installed without what they say they depend on: [vllm].",
     )
+    sources: list[Sources] = Field(default_factory=list, description="Upstream's own files, for both variants.")
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
     share_gpu: bool = Field(
@@ -457,10 +437,11 @@ class Upstream(Model):
 
 
 class VariantSpec(Model):
-    """`requirements` come on top of the environment's: a release case pins the buggy and the fixed version here."""
+    """`requirements` and `sources` come on top of the environment's: here they are with the bug, and with the fix."""
 
     expect: Expectation = Field(description="What every trial of this variant must do.")
     requirements: list[Pinned] = Field(default_factory=list, description="Packages of this variant alone.")
+    sources: list[Sources] = Field(default_factory=list, description="Upstream's files for this variant alone.")
 
 
 class Manifest(Model):

@@ -27,8 +27,8 @@ from gpu_casebook.manifest.model import (
     Provenance,
     Seconds,
     Trials,
-    pin,
 )
+from gpu_casebook.manifest.pins import pin
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Watch
@@ -104,6 +104,7 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
         repro, fixed = (_merged(data, written, name, variant) for variant in Variant)
         yield from _hardware(name, spec, repro)
         yield from _doubled(data, name)
+        yield from _doubled_files(data, name)
         yield from _unknown(data, name)
         yield from _judge(repro, fixed)
         if repro:
@@ -114,6 +115,11 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
 def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
     if data.get("provenance") == Provenance.RELEASE_WORKAROUND and not data.get("because"):
         yield ("provenance",), "a work-around is not upstream's fix: say why it is one, in a line because:"
+    if data.get("provenance") == Provenance.SOURCES and not any(_files(data, *place) for place in _with_sources(data)):
+        yield (
+            ("provenance",),
+            "a case of upstream's files names them: add sources to an environment, or to both variants",
+        )
     if data.get("provenance") != Provenance.RELEASE:
         return
     for variant in Variant:
@@ -146,6 +152,34 @@ def _doubled(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
                     if package in seen:
                         yield (*location, index), f"{package} is required twice; keep one"
                     seen.add(package)
+
+
+def _doubled_files(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
+    for variant in Variant:
+        seen: set[str] = set()
+        for place in (("environments", environment), (variant.value,)):
+            for location in _files(data, *place):
+                name = str(location[-1]).removeprefix("src/")
+                if name in seen:
+                    yield location, f"{name} is there twice; keep one"
+                seen.add(name)
+
+
+def _with_sources(data: Mapping[str, Any]) -> Iterator[Location]:
+    yield from (("environments", name) for name in _environments(data))
+    yield from ((variant.value,) for variant in Variant)
+
+
+def _files(data: Mapping[str, Any], *place: str | int) -> list[Location]:
+    """Return where an environment or variant names upstream's files."""
+    listed = _dig(data, *place, "sources")
+    return [
+        (*place, "sources", index, "files", path)
+        for index, each in enumerate(listed if isinstance(listed, list) else [])
+        if isinstance(each, Mapping) and isinstance(each.get("files"), Mapping)
+        for path in each["files"]
+        if isinstance(path, str)
+    ]
 
 
 def _unknown(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:

@@ -4,7 +4,7 @@ import hashlib
 import io
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from gpu_casebook.errors import BuildError, Problem
-from gpu_casebook.manifest.model import ORDINARY, Special, pin
+from gpu_casebook.manifest.pins import ORDINARY, Special, pin
 
 _MACHINE, _GLIBC = "x86_64", 36
 PLATFORM = f"{_MACHINE}-manylinux_2_{_GLIBC}"
@@ -152,6 +152,11 @@ def installable(text: str, python: str) -> str:
 def _lines(text: str) -> list[str]:
     """Return each requirement with its hashes on a line, sorted."""
     return sorted(" ".join(match[0].replace("\\", " ").split()) for match in _ENTRY.finditer(text))
+
+
+def without(text: str, names: Collection[str]) -> str:
+    """Return the lock without these packages, named in canonical form."""
+    return _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], text)
 
 
 def basis(requirements: Iterable[str], python: str, special: Special = ORDINARY) -> dict[str, str]:

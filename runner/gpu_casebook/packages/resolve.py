@@ -15,10 +15,12 @@ from gpu_casebook.errors import BuildError
 from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.model import ORDINARY, Special, pin
+from gpu_casebook.manifest.pins import ORDINARY, Special, pin, source_pins
 from gpu_casebook.packages import uv
-from gpu_casebook.packages.lock import _ENTRY, PLATFORM, alone, basis, read_lock
+from gpu_casebook.packages.lock import PLATFORM, alone, basis, read_lock, without
 from gpu_casebook.packages.settings import for_install
+from gpu_casebook.packages.sources import locked
+from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import Note
 
 # Settings of uv, without UV_: where files may come from, and which versions are chosen.
@@ -38,21 +40,32 @@ def write_locks(case: Case, note: Note) -> list[Path]:
             if path not in texts:
                 note(f"resolving {path.name}")
                 previous = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-                texts[path] = lock_text(case.requirements(name, variant), spec.python, previous, spec.special)
+                sources = case.sources(name, variant)
+                wanted = case.requirements(name, variant)
+                texts[path] = lock_text(wanted, spec.python, previous, special=spec.special, sources=sources)
     for path, text in texts.items():
         write_whole(path, text)
     return list(texts)
 
 
-def lock_text(requirements: Sequence[str], python: str, previous: str = "", special: Special = ORDINARY) -> str:
+def lock_text(
+    requirements: Sequence[str],
+    python: str,
+    previous: str = "",
+    *,
+    special: Special = ORDINARY,
+    sources: Sequence[SourceFile] = (),
+) -> str:
     """Return a requirements file with hashes and a header of ours, resolved against the package index.
 
     `previous` is a lock whose pins are kept where they fit. Raises BuildError where the index is unreachable, a
-    version does not exist, or a file would not come from the index.
+    version does not exist, a file would not come from the index, or one of `sources` can't be had.
     """
     body, size = _resolve(sorted(map(pin, requirements)), python, previous, special) if requirements else ("", 0)
-    header = basis(requirements, python, special) | {"download-bytes": "unknown" if size is None else str(size)}
-    return "\n".join(["# Written by `nox -s lock`, not by hand.", *_header(header), body])
+    header = basis([*requirements, *source_pins(sources)], python, special) | {
+        "download-bytes": "unknown" if size is None else str(size)
+    }
+    return "\n".join(["# Written by `nox -s lock`, not by hand.", *_header(header), body + locked(sources)])
 
 
 def _header(told: Mapping[str, str]) -> list[str]:
@@ -65,6 +78,7 @@ def scratch_lock(
     previous: str = "",
     *,
     special: Special = ORDINARY,
+    sources: Sequence[SourceFile] = (),
     anywhere: bool = False,
 ) -> str:
     """Return a lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
@@ -77,11 +91,11 @@ def scratch_lock(
         settings = for_install(os.environ)
         environ |= {name: settings[name] for each in _ELSEWHERE if (name := f"UV_{each}") in settings}
         names = _local_packages(environ.get("UV_FIND_LINKS", ""))
-        previous = _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], previous)
+        previous = without(previous, names)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
         environ = uv.configured(_settings(special), Path(scratch), environ)
         body = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special).read_text()
-    return "\n".join([*_header(basis([], python, special)), body])
+    return "\n".join([*_header(basis([], python, special)), body + locked(sources)])
 
 
 def _local_packages(find_links: str) -> set[str]:

@@ -83,9 +83,12 @@ def install(directory: Path, *, lock: Path, settings: str, store: Path, log: Pat
     """Install `lock` into the virtual environment, every file checked against its hash: wheels only.
 
     Its files are hard links to those in `store`, a uv cache on the same file system. `settings` are for `configured`.
+    Wheels that lie beside the lock are looked at too.
     Raises BuildError with uv's error and the log's path, or MachineError if the disk is full.
     """
     environ = configured(settings, lock.parent, for_install(os.environ))
+    if list(lock.parent.glob("*.whl")):
+        environ["UV_FIND_LINKS"] = ",".join(filter(None, [environ.get("UV_FIND_LINKS"), str(lock.parent)]))
     command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes", "--strict"]
     command += ["--only-binary", ":all:", "--link-mode", "hardlink", "--requirements", str(lock)]
     _uv(command, store, log, note, place=lock.parent, environ=environ)

@@ -24,6 +24,7 @@ from gpu_casebook.packages.resolve import scratch_lock, unreachable
 from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.plan import Plan
+from gpu_casebook.source_file import SourceFile
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe
 
@@ -82,7 +83,8 @@ class EngineEnvironments:
         plan, engine = self.plan, self.guard.engine
         with _usable():
             lock = self._lock(changes, note)
-            prepared = engine.prepare(Recipe(image=plan.spec.image, lock=lock, python=plan.spec.python), note)
+            recipe = Recipe(image=plan.spec.image, lock=lock, python=plan.spec.python, sources=self._sources)
+            prepared = engine.prepare(recipe, note)
         request = plan.request(self.variant, plan.case.payload())
 
         def run_trial() -> Reading:
@@ -104,6 +106,10 @@ class EngineEnvironments:
         with _usable():
             return _versions(self._lock(changes, note))
 
+    @property
+    def _sources(self) -> tuple[SourceFile, ...]:
+        return self.plan.case.sources(self.plan.environment, self.variant)
+
     def _lock(self, changes: Changes, note: Note) -> str:
         note("resolving")
         case, environment = self.plan.case, self.plan.environment
@@ -112,8 +118,8 @@ class EngineEnvironments:
         kept = path.is_file() and None not in changes.values()  # a lock's pins would hold back what is to be newest
         previous = path.read_text(encoding="utf-8") if kept else ""
         anywhere = self.guard.engine.uses_host_python
-        spec = self.plan.spec
-        return scratch_lock(requirements, spec.python, previous, special=spec.special, anywhere=anywhere)
+        spec, own = self.plan.spec, self._sources
+        return scratch_lock(requirements, spec.python, previous, special=spec.special, sources=own, anywhere=anywhere)
 
 
 def _is_spoiled(reading: Reading) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpu_casebook.evidence import Evidence, ProbeRecord, evidence_path
+from gpu_casebook.evidence import CaseFacts, Evidence, ProbeRecord, evidence_path
 from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, render_template
@@ -19,6 +19,7 @@ from gpu_casebook.report.words import (
     newest,
     newest_hardware_first,
     shown_fix,
+    then,
     what_ran,
     without_failure,
 )
@@ -37,10 +38,10 @@ def case_page(runs: Sequence[Evidence], why: str = "") -> str:
     ids = {run.case.id for run in runs}
     if len(ids) != 1:
         raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
-    ordered = newest_hardware_first(list(runs))
-    lead = ordered[0]
-    latest = newest(ordered)
+    latest = newest(runs)
     case = latest.case
+    ordered = sorted(newest_hardware_first(runs), key=lambda run: bool(then(run, case)))
+    lead = ordered[0]
     home = home_of(case.upstream)
     return render_template(
         "case.md.j2",
@@ -54,12 +55,12 @@ def case_page(runs: Sequence[Evidence], why: str = "") -> str:
         other_links=other_links(case.upstream, home),
         diff=shown_fix(case.fix_diff),
         runs=ordered,
-        sections=[_section(run, case.fix_diff) for run in ordered],
+        sections=[_section(run, case) for run in ordered],
     )
 
 
-def _section(run: Evidence, fix_diff: str) -> Markdown:
-    """Return the section of one run. `fix_diff`: what the page shows above as the fix."""
+def _section(run: Evidence, case: CaseFacts) -> Markdown:
+    """Return the section of one run. `case`: what the page says above."""
     return render_template(
         "case_run.md.j2",
         run=run,
@@ -67,10 +68,10 @@ def _section(run: Evidence, fix_diff: str) -> Markdown:
         path=evidence_path(Path(), run).as_posix(),
         command=_IMAGE.sub("", run.command),
         variants=[variant_section(run, variant) for variant in Variant],
-        cautions=cautions(run),
+        cautions=[*then(run, case), *cautions(run)],
         instruments=_instruments(run),
         xids=list(_xids(run)),
-        own_diff=shown_fix(run.case.fix_diff) if shown_fix(run.case.fix_diff) != shown_fix(fix_diff) else None,
+        own_diff=shown_fix(run.case.fix_diff) if shown_fix(run.case.fix_diff) != shown_fix(case.fix_diff) else None,
     )
 
 

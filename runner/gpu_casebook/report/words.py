@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from gpu_casebook.evidence import EnvironmentFacts, Evidence, Gpu, Rate, Trial, UpstreamFacts, Verdict, slug
+from gpu_casebook.evidence import CaseFacts, EnvironmentFacts, Evidence, Gpu, Rate, Trial, UpstreamFacts, Verdict, slug
 from gpu_casebook.files import read_text
 from gpu_casebook.judging.description import number
 from gpu_casebook.kinds import Grade, Variant
@@ -68,6 +68,13 @@ def what_ran(provenance: str, project: str, semantics: int = SEMANTICS) -> str:
     if semantics < _TOLD_SINCE or provenance not in _RAN:
         return f"Recorded as {provenance}, before the record said what of {project} ran."
     return _RAN[provenance].format(project)
+
+
+def then(run: Evidence, case: CaseFacts) -> list[str]:
+    """Return what of the project ran then, where that is recorded and is not what the case has by now."""
+    if run.semantics < _TOLD_SINCE or run.case.provenance == case.provenance:
+        return []
+    return [f"Then: {what_ran(run.case.provenance, case.upstream.project)}"]
 
 
 def share(rate: Rate | None) -> str:
@@ -216,12 +223,20 @@ def _bounded(diff: str) -> str:
 
 
 def changed_versions(run: Evidence) -> list[tuple[str, str, str, str | None]]:
-    """Return package, version of repro, version of fixed, and where to compare them if the package is the project's."""
+    """Return package, version of repro, version of fixed, and where to compare them if the package is the project's.
+
+    The same of upstream's files, whose versions are commits.
+    """
     repro, fixed = (pins(run.environment.variant_requirements.get(variant, [])) for variant in Variant)
     home, named = home_of(run.case.upstream), canonicalize_name(run.case.upstream.project.rpartition("/")[2])
     own = {named, {"pytorch": "torch"}.get(named)}
+    files = [{file.path: file for file in run.environment.sources.get(variant, [])} for variant in Variant]
+    both = [(old, new) for path, old in files[0].items() if (new := files[1].get(path)) and new.sha256 != old.sha256]
     return [
         (name, old, fixed[name], f"{home}/compare/v{old}...v{fixed[name]}" if home and name in own else None)
         for name, old in repro.items()
         if fixed.get(name, old) != old
+    ] + [
+        (old.path, old.commit[:12], new.commit[:12], f"{old.url}/compare/{old.commit}...{new.commit}")
+        for old, new in both
     ]

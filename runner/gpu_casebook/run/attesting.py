@@ -22,13 +22,14 @@ from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Attestation, Content
 from gpu_casebook.guest import attest as guest
 from gpu_casebook.kinds import Variant
+from gpu_casebook.manifest.pins import SOURCES
 from gpu_casebook.packages.lock import Pin, read_lock, same_version
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 _LIMITS = Limits(timeout_s=900.0, output_bytes=4 * 2**20)
-_RELEVANT = re.compile(r"torch|triton|nvidia-.*")
+_RELEVANT = re.compile(rf"torch|triton|nvidia-.*|{SOURCES}")
 _DRIVER = re.compile(r"lib(cuda|cudadebugger|nvidia-.*|nvcuvid)\.so.*")
 _ENVIRONMENT = "/env/"
 """As the venv engine calls it."""

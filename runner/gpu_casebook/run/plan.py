@@ -86,7 +86,7 @@ class Plan:
         lacking = {
             name: version
             for variant, seen in found.items()
-            for name, version in pins(self.case.requirements(self.environment, variant)).items()
+            for name, version in pins(self.case.locked(self.environment, variant)).items()
             if not {name, f"pytorch-{name}"} & set(map(canonicalize_name, seen.packages))
         }
         if lacking:
@@ -106,10 +106,11 @@ def recipe(case: Case, environment: str, variant: Variant, use_image: str | None
     lock = case.lock(environment, variant)
     name = f"cases/{case.id}/locks/{case.lock_path(environment, variant).name}"
     again = f"write it: nox -s lock -- {case.id}"
-    wanted = case.requirements(environment, variant)
+    wanted = case.locked(environment, variant)
     if wrong := list(problems(lock, name, wanted, spec.python, again, special=spec.special)):
         raise ManifestError(wrong)
-    return Recipe(image=spec.image, lock=lock, python=spec.python, use_image=use_image)
+    sources = case.sources(environment, variant)
+    return Recipe(image=spec.image, lock=lock, python=spec.python, sources=sources, use_image=use_image)
 
 
 def recipes(case: Case) -> list[Recipe]:

@@ -102,6 +102,7 @@ def _environment_facts(
         python=spec.python,
         requirements=spec.requirements,
         variant_requirements={variant: requirements for variant, requirements in own.items() if requirements},
+        sources={each: list(files) for each in Variant if (files := case.sources(plan.environment, each))},
         build=list(spec.special.build),
         without_dependencies=list(spec.special.without_dependencies),
         variables=spec.variables,

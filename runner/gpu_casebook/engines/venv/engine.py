@@ -23,7 +23,7 @@ from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
 from gpu_casebook.files import disk_is_full, sole
-from gpu_casebook.packages import uv
+from gpu_casebook.packages import sources, uv
 from gpu_casebook.packages.lock import alone, content_key, installable, read_lock
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
@@ -122,6 +122,7 @@ class VenvEngine(Engine):
             with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
                 lock = Path(scratch, "lock.txt")
                 lock.write_text(installable(recipe.lock, recipe.python), encoding="utf-8")
+                sources.lay_out(recipe.sources, lock.parent)
                 installed = self._installed(directory, recipe, lock, note)
             uv.compile_bytecode(directory)
             return Seal.of(directory, installed).write()

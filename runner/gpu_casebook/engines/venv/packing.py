@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_casebook.errors import UsageError
-from gpu_casebook.packages import wheels
-from gpu_casebook.packages.lock import read_lock
+from gpu_casebook.manifest.pins import SOURCES
+from gpu_casebook.packages import sources, wheels
+from gpu_casebook.packages.lock import read_lock, without
 from gpu_casebook.trial import Note, Recipe
 
 LOCKED = "locked"
+_FILES = "sources"
 
 _INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 
@@ -27,7 +29,8 @@ def pack(recipes: Mapping[str, Recipe], into: Path, note: Note) -> None:
         for name, recipe in recipes.items():
             refuse_sources(recipe)
             lock = Path(scratch, name)
-            lock.write_text(recipe.lock, encoding="utf-8")
+            lock.write_text(without(recipe.lock, [SOURCES]), encoding="utf-8")
+            sources.pack(recipe.sources, into / _FILES)
             wheels.download_lock(lock, recipe.python, into / LOCKED, note)
 
 
@@ -35,6 +38,8 @@ def take_in(packed: Path) -> None:
     """From here on uv looks at the wheels that were packed and nowhere else."""
     for name in [name for name in os.environ if name.startswith("PIP_") or name in _INDEXES]:
         del os.environ[name]
+    for path in (packed / _FILES).glob("*"):
+        sources.keep(path.read_bytes())
     os.environ |= {
         "PIP_CONFIG_FILE": os.devnull,
         "UV_NO_CONFIG": "1",
