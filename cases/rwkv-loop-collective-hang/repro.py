@@ -2,13 +2,13 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch==2.11.0", "triton==3.6.0"]
 # ///
-"""Two ranks run a recurrence whose weight is sharded, and gather the weight anew in every time step: 6 and 9 steps.
+"""Two ranks run a recurrence under FSDP, whose cell is a unit of its own, over 6 and 9 time steps.
 
-Look for: neither rank prints that its backward returned. After six gathers rank 0 has left its loop and reduces a
-gradient; rank 1 is at its seventh gather. Each waits for the other in a different collective.
-After ten seconds each rank prints on stderr where it stands.
+Look for: neither rank prints that its backward returned. The cell is gathered anew in every time step, forward and
+backward: 12 times on rank 0, which then reduces the gradient, while rank 1 needs 18. Each waits in a collective that
+the other one is not in. After ten seconds each rank prints on stderr where it stands.
 
-NCCL on two GPUs where there are two, otherwise gloo on the CPU (CUDA_VISIBLE_DEVICES="" asks for that).
+gloo on the CPU: FSDP asks for the same collectives as on GPUs, in the same order.
 """
 
 import os
@@ -20,60 +20,54 @@ import traceback
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 LENGTHS = (6, 9)  # time steps on rank 0 and 1; any two that differ will do
 BATCH, C = 2, 32  # small, since only the order of the collectives matters
-GPUS = torch.cuda.device_count() >= 2
 
 
-class Gather(torch.autograd.Function):
-    """(C / 2, C) on each rank -> (C, C) on both: gather in forward, reduce in backward, as sharded training does."""
+class Cell(torch.nn.Module):
+    """One time step."""
 
-    @staticmethod
-    def forward(ctx: object, shard: torch.Tensor) -> torch.Tensor:
-        shards = [torch.empty_like(shard) for _ in range(2)]
-        dist.all_gather(shards, shard)
-        return torch.cat(shards)
+    def __init__(self) -> None:
+        super().__init__()
+        # Small enough for nine steps to neither vanish nor saturate tanh.
+        self.weight = torch.nn.Parameter(torch.randn(C, C, generator=torch.Generator().manual_seed(2)) / C**0.5)
 
-    @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
-        total = gradient.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total.chunk(2)[dist.get_rank()]
+    def forward(self, state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(state @ self.weight + x)
 
 
-def weight() -> torch.Tensor:
-    """Small enough for nine steps to neither vanish nor saturate tanh."""
-    return torch.randn(C, C, generator=torch.Generator().manual_seed(2)) / C**0.5
+class Recurrence(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = Cell()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(inputs[:, 0])
+        for t in range(inputs.shape[1]):
+            state = self.cell(state, inputs[:, t])
+        return state.pow(2).mean()
+
+
+def shard(model: Recurrence) -> Recurrence:
+    """Layer by layer, as models are sharded: each unit is gathered where it is used, and for as long."""
+    mesh = init_device_mesh("cpu", (2,))
+    fully_shard(model.cell, mesh=mesh)  # used in every time step: this rank's data say how many collectives there are
+    return fully_shard(model, mesh=mesh)
 
 
 def batch(rank: int) -> torch.Tensor:
     return torch.randn(BATCH, LENGTHS[rank], C, generator=torch.Generator().manual_seed(rank))
 
 
-def loss_of(full: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """The recurrence with a weight that is whole."""
-    state = torch.zeros_like(inputs[:, 0])
-    for t in range(inputs.shape[1]):
-        state = torch.tanh(state @ full + inputs[:, t])
-    return state.pow(2).mean()
-
-
-def sharded_loss(shard: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """The same with a sharded weight, made whole for each use."""
-    state = torch.zeros_like(inputs[:, 0])
-    for t in range(inputs.shape[1]):
-        full = Gather.apply(shard)  # as many collectives as this rank's data has time steps
-        state = torch.tanh(state @ full + inputs[:, t])
-    return state.pow(2).mean()
-
-
-def reference(rank: int) -> torch.Tensor:
-    """The rank's part of the gradient summed over both ranks, in float64 and in one process."""
-    full = weight().double().requires_grad_()
-    for other in range(2):
-        loss_of(full, batch(other).double()).backward()
-    return full.grad.chunk(2)[rank]
+def reference() -> torch.Tensor:
+    """The gradient's mean over the ranks, which is what FSDP gives, in float64 and in one process."""
+    model = Recurrence().double()
+    for rank in range(2):
+        (model(batch(rank).double()) / 2).backward()
+    return model.cell.weight.grad
 
 
 def print_stacks_later(rank: int) -> None:
@@ -89,21 +83,16 @@ def print_stacks_later(rank: int) -> None:
 
 
 def main(rank: int, rendezvous: str) -> None:
-    device = torch.device("cuda", rank) if GPUS else torch.device("cpu")
-    if GPUS:
-        torch.cuda.set_device(device)
-    backend = "nccl" if GPUS else "gloo"
-    dist.init_process_group(backend, init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    shard = weight().chunk(2)[rank].to(device).requires_grad_()
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    model = shard(Recurrence())
     print_stacks_later(rank)
-    loss = sharded_loss(shard, batch(rank).to(device))
+    loss = model(batch(rank))
     # Line and end in one write: both ranks share one stdout.
-    print(f"rank {rank}: forward returned after {LENGTHS[rank]} time steps over {backend}\n", end="", flush=True)
+    print(f"rank{rank}_steps={LENGTHS[rank]}\nrank {rank}: forward returned\n", end="", flush=True)
     loss.backward()
-    gradient = shard.grad.cpu().double()
-    print(f"rank {rank}: backward returned over {backend}\n", end="", flush=True)
-    error = (gradient - reference(rank)).norm() / reference(rank).norm()
-    print(f"rank{rank}_grad_rel_err={error:.3e}\n", end="", flush=True)
+    print(f"rank {rank}: backward returned\n", end="", flush=True)
+    gradient, exact = model.cell.weight.grad.full_tensor().double(), reference()
+    print(f"rank{rank}_grad_rel_err={(gradient - exact).norm() / exact.norm():.3e}\n", end="", flush=True)
     dist.destroy_process_group()
 
 

@@ -163,6 +163,8 @@ class TestWorthPasting:
         text = body(simulated(), script=SCRIPT.replace("triton==2.2.0", "triton==3.6.0"))
         packages = "--with triton==2.2.0 --with numpy==1.26.4 --with setuptools==69.5.1"
         assert f"```sh\nuv run --no-project --python 3.11 {packages} python repro.py\n```" in text
+        assert "this run's packages, where the script's header names another environment's:" in text
+        assert "header names another" not in body(simulated())
 
     def test_noise_is_left_out(self) -> None:
         warning = "/env/torch/x.py:279: UserWarning: Failed to initialize\n  cpu = convert()\n[W1121 x.cpp:9] no\n"
