@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_casebook.daemon import podman
 from gpu_casebook.daemon.client import DockerClient, connect
+from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images.build import ensure
@@ -140,6 +142,19 @@ def docker_client() -> Iterator[DockerClient]:
         if os.environ.get("CASEBOOK_REQUIRE_DOCKER") == "1":
             pytest.fail(f"CASEBOOK_REQUIRE_DOCKER=1, and {error}")
         pytest.skip(str(error))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def podman_client() -> Iterator[PodmanClient]:
+    """Podman's service at CASEBOOK_TEST_PODMAN, which CI sets. No other test finds it."""
+    address = os.environ.get("CASEBOOK_TEST_PODMAN")
+    if not address:
+        pytest.skip("CASEBOOK_TEST_PODMAN names no service of Podman")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONTAINER_HOST", address)
+        client = podman.connect(600)
     yield client
     client.close()
 

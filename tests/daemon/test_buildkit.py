@@ -148,7 +148,7 @@ def test_a_command_that_fails_is_a_build_error_of_one_line(client: DockerClient,
 
 @pytest.mark.docker
 def test_a_full_disk_is_the_machines_fault(client: DockerClient, python_image: str) -> None:
-    with pytest.raises(MachineError, match=r"\(the disk of the Docker engine's machine is full\)$"):
+    with pytest.raises(MachineError, match=r"\(the disk of the engine's machine is full\)$"):
         built(client, f"FROM {python_image}\nRUN echo 'a: No space left on device (os error 28)' && exit 2\n")
 
 

@@ -1,17 +1,35 @@
 """Each engine, once for the whole run: environments are dear, trials are not."""
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from gpu_casebook.daemon.client import DockerClient
+from gpu_casebook.daemon.client import DockerClient, connect, find_image, load, save
+from gpu_casebook.daemon.podman import PodmanClient
+from gpu_casebook.engines.podman.engine import PodmanEngine
 from gpu_casebook.trial import Recipe
 from tests.engines.subjects import Bench, DockerSubject, Subject, VenvSubject, this_python
+
+KINDS = [
+    pytest.param("docker", marks=pytest.mark.docker),
+    pytest.param("podman", marks=[pytest.mark.docker, pytest.mark.podman]),  # its image comes from Docker
+    "venv",
+]
 
 
 @pytest.fixture(scope="session")
 def docker_subject(docker_client: DockerClient, python_image: str) -> DockerSubject:
     return DockerSubject(docker_client, Recipe(image="cpu", lock="", use_image=python_image))
+
+
+@pytest.fixture(scope="session")
+def podman_subject(podman_client: PodmanClient, python_image: str) -> DockerSubject:
+    if find_image(podman_client, python_image) is None:
+        with closing(connect(600)) as docker:
+            load(podman_client, save(docker, [python_image]))
+    where = {"CONTAINER_HOST": podman_client.address}
+    return DockerSubject(podman_client, Recipe(image="cpu", lock="", use_image=python_image), PodmanEngine, where)
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +39,7 @@ def venv_subject(tmp_path_factory: pytest.TempPathFactory) -> VenvSubject:
     return VenvSubject(top / "cache", top / "scratch", Recipe(image="cpu", lock="", python=this_python()))
 
 
-@pytest.fixture(scope="session", params=[pytest.param("docker", marks=pytest.mark.docker), "venv"])
+@pytest.fixture(scope="session", params=KINDS)
 def subject(request: pytest.FixtureRequest) -> Subject:
     made: Subject = request.getfixturevalue(f"{request.param}_subject")
     return made

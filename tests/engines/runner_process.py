@@ -7,9 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from gpu_casebook.daemon.client import connect
+from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.trial import Limits, Recipe, TrialRequest
@@ -17,8 +16,8 @@ from tests.engines.subjects import FAMILY, ROOT, TOKEN, this_python
 
 
 def engine(kind: str, arguments: list[str]) -> tuple[Engine, Recipe]:
-    if kind == "docker":
-        return DockerEngine(connect(), ROOT), Recipe(image="cpu", lock="", use_image=arguments[0])
+    if kind in {"docker", "podman"}:
+        return registry.kind(kind).connect(ROOT), Recipe(image="cpu", lock="", use_image=arguments[0])
     cache, place = map(Path, arguments)
     return VenvEngine(cache=cache, place=place), Recipe(image="cpu", lock="", python=this_python())
 

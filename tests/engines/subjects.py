@@ -1,20 +1,22 @@
 """The engines under test, and what can be seen of them from outside."""
 
 import io
+import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from unittest import mock
 
 import psutil
 
-from gpu_casebook.daemon.client import LABEL, DockerClient, connect
+from gpu_casebook.daemon.client import LABEL, Container, DockerClient
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.owner import Owner
@@ -86,9 +88,12 @@ class Subject(Protocol):
 class DockerSubject:
     client: DockerClient
     recipe: Recipe
+    kind: type[DockerEngine] = DockerEngine
+    variables: Mapping[str, str] = field(default_factory=dict)  # where its engine is
 
     def make(self) -> DockerEngine:
-        return DockerEngine(connect(), ROOT)
+        with mock.patch.dict(os.environ, self.variables):
+            return self.kind.connect(ROOT)
 
     def left_by(self, pid: int) -> list[str]:
         ours: dict[str, Any] = {"label": f"{LABEL}.owner"}
@@ -113,7 +118,14 @@ class DockerSubject:
     def processes(self, token: str) -> int:
         running = self.client.containers.list(filters={"label": f"{LABEL}.run"}, ignore_removed=True)
         mine = [one for one in running if f"{TOKEN}={token}" in one.attrs["Config"]["Env"]]
-        return sum(len(one.top()["Processes"]) - 1 for one in mine)  # less the init process
+        return sum(len(self._top(one)) - 1 for one in mine)  # less the init process
+
+    def _top(self, container: Container) -> list[Any]:
+        """Podman has an answer of its own to it; the one that Docker gives needs a ps in the image."""
+        api = self.client.api
+        own = "/v4.0.0/libpod" if self.variables else ""
+        answer = api.get(f"{api.base_url}{own}/containers/{container.id}/top", params={"stream": "false"})
+        return list(answer.json()["Processes"]) if answer.ok else [None]  # it is just ending
 
 
 @dataclass
@@ -174,15 +186,20 @@ def eventually(true: Callable[[], object]) -> None:
 @contextmanager
 def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Another runner, once its trial and all processes of it are running."""
+    environ = dict(os.environ)
     match subject:
         case DockerSubject():
-            arguments = ["docker", token, str(subject.recipe.use_image)]
+            environ |= subject.variables
+            arguments = [subject.kind.name, token, str(subject.recipe.use_image)]
         case VenvSubject():
             arguments = ["venv", token, str(subject.cache), str(subject.place)]
         case _:
             raise AssertionError(subject)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.engines.runner_process", *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "tests.engines.runner_process", *arguments],
+        cwd=ROOT,
+        env=environ,
+        stdout=subprocess.DEVNULL,
     )
     with process:
         try:

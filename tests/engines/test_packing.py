@@ -70,11 +70,11 @@ def tiny(docker_client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_images_travel_from_engine_to_engine(tiny: Tiny, tmp_path: Path) -> None:
     """Saved, removed, and loaded again."""
     before = tiny.facts()
-    assert [image for image, _ in packing.pack(tmp_path, [], tmp_path, print, ())] == before
+    assert [image for image, _ in packing.pack(tiny.client, tmp_path, [], tmp_path, print, has=())] == before
     assert 200_000 < (tmp_path / packing.IMAGES).stat().st_size < 300_000  # what both lie on is in it once
     tiny.remove(*reversed(tiny.names))
     assert tiny.facts() == []
-    packing.take_in(tmp_path, print)
+    packing.take_in(tiny.client, tmp_path, print)
     assert tiny.facts() == before
     with pytest.raises(CasebookError, match="could not save casebook-test/none:1"):
         list(module.save(tiny.client, ["casebook-test/none:1"]))
@@ -87,7 +87,7 @@ def test_the_same_image_gives_the_same_bytes(tiny: Tiny, tmp_path: Path) -> None
     tiny.names = tiny.names[::-1][:1]
     packed = []
     for _ in range(2):
-        packing.pack(tmp_path, [], tmp_path, print, ())
+        packing.pack(tiny.client, tmp_path, [], tmp_path, print, has=())
         packed.append((tmp_path / packing.IMAGES).read_bytes())
     assert packed[0] == packed[1]
 
@@ -95,16 +95,16 @@ def test_the_same_image_gives_the_same_bytes(tiny: Tiny, tmp_path: Path) -> None
 @pytest.mark.docker
 def test_layers_that_the_host_has_stay_here(tiny: Tiny, tmp_path: Path) -> None:
     before = tiny.facts()
-    (_, has), (_, above) = packing.pack(tmp_path, [], tmp_path, print, ())
+    (_, has), (_, above) = packing.pack(tiny.client, tmp_path, [], tmp_path, print, has=())
     assert above[: len(has)] == has
-    packing.pack(tmp_path, [], tmp_path, print, has)
+    packing.pack(tiny.client, tmp_path, [], tmp_path, print, has=has)
     assert (tmp_path / packing.IMAGES).stat().st_size < 10_000
     tiny.remove(tiny.names[1])
-    packing.take_in(tmp_path, print)
+    packing.take_in(tiny.client, tmp_path, print)
     assert tiny.facts() == before
     tiny.remove(*reversed(tiny.names))
     with pytest.raises(CasebookError, match="could not load the images"):
-        packing.take_in(tmp_path, print)
+        packing.take_in(tiny.client, tmp_path, print)
 
 
 def test_a_chain_is_what_the_engine_makes_of_it() -> None:

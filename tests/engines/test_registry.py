@@ -68,9 +68,9 @@ def test_docker_by_name_has_to_be_there(notes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dokcer", "no engine 'dokcer' (did you mean docker?); there are: docker, venv"),
-        ("venvs", "no engine 'venvs' (did you mean venv?); there are: docker, venv"),
-        ("podman", "no engine 'podman'; there are: docker, venv"),
+        ("dokcer", "no engine 'dokcer' (did you mean docker?); there are: docker, podman, venv"),
+        ("venvs", "no engine 'venvs' (did you mean venv?); there are: docker, podman, venv"),
+        ("apptainer", "no engine 'apptainer'; there are: docker, podman, venv"),
     ],
 )
 def test_an_engine_that_does_not_exist(name: str, said: str, notes: list[str]) -> None:

@@ -43,14 +43,14 @@ def images(
         bool, typer.Option("--remove-unused", help="Build nothing; remove the images that no case uses any more.")
     ] = False,
 ) -> None:
-    """Build the images of all environments (docker). Shows each one's size and users, and what each case adds."""
+    """Build the images of all environments. Shows each one's size and users, and what each case adds."""
     from gpu_casebook.console import Console
-    from gpu_casebook.daemon.client import connect
+    from gpu_casebook.daemon.podman import connect_any
     from gpu_casebook.images import build as builder
     from gpu_casebook.images import usage as uses
     from gpu_casebook.run.plan import recipes
 
-    top, out, client = root(), Console(sys.stdout), connect()
+    top, out, client = root(), Console(sys.stdout), connect_any()
     if remove_unused:
         for line in uses.remove_unused(client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say):
             out.say(f"removed {line}")

@@ -6,7 +6,7 @@ Callers elsewhere take `DockerClient` and the helpers from here, and wrap what t
 import os
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -28,6 +28,9 @@ __all__ = ["APIError", "Container", "DeviceRequest", "DockerClient", "LogConfig"
 LABEL = "casebook"
 """Every image, container and volume of ours carries labels that begin with this and a dot."""
 
+PATIENCE_S = 60
+"""How long an engine may take to answer."""
+
 Piece = tuple[bytes | None, bytes | None]
 
 _GONE = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
@@ -35,7 +38,7 @@ DISK_FULL = "no space left on device"
 """What tells, in lower case, that the disk of the engine's machine is full."""
 
 
-def connect(timeout_s: int = 60) -> DockerClient:
+def connect(timeout_s: int = PATIENCE_S) -> DockerClient:
     """Connect to the engine that DOCKER_HOST names, or the one at its usual place. Raises EngineError without one."""
     host = os.environ.get("DOCKER_HOST", "")
     tunnel = Tunnel(host) if host.startswith(SCHEME) else None
@@ -52,11 +55,18 @@ def connect(timeout_s: int = 60) -> DockerClient:
     return client
 
 
-class _BehindSsh(DockerClient):
+class ClientAt(DockerClient):
+    """A client of the engine at an address that DOCKER_HOST does not name."""
+
+    def __init__(self, address: str, timeout_s: int) -> None:
+        super().__init__(base_url=address, timeout=timeout_s)
+        self.address = address
+
+
+class _BehindSsh(ClientAt):
     def __init__(self, tunnel: Tunnel, timeout_s: int) -> None:
-        super().__init__(base_url=f"unix://{tunnel.socket}", timeout=timeout_s)
+        super().__init__(f"unix://{tunnel.socket}", timeout_s)
         self._tunnel = tunnel
-        self.address = f"unix://{tunnel.socket}"
 
     def close(self) -> None:
         super().close()
@@ -65,7 +75,7 @@ class _BehindSsh(DockerClient):
 
 def address(client: DockerClient) -> str:
     """Return the DOCKER_HOST by which another program on this machine reaches the client's engine."""
-    if isinstance(client, _BehindSsh):
+    if isinstance(client, ClientAt):
         return client.address
     return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"  # as the SDK does, whatever the context is
 
@@ -162,9 +172,11 @@ def exec_stdout(container: Container, command: Sequence[str], *, user: str) -> s
 
 
 def version_of(client: DockerClient) -> str:
-    """Return the engine's version, such as "Docker 20.10.24"."""
-    with speaking("ask the Docker engine for its version"):
-        return f"Docker {client.version()['Version'].partition('+')[0]}"
+    """Return the engine and its version, such as "Docker 20.10.24" or "Podman 4.3.1"."""
+    with speaking("ask the engine for its version"):
+        found = client.version()
+    name = "Podman" if any(part.get("Name") == "Podman Engine" for part in found.get("Components") or ()) else "Docker"
+    return f"{name} {found['Version'].partition('+')[0]}"
 
 
 def find_image(client: DockerClient, name: str) -> ImageFacts | None:
@@ -175,6 +187,11 @@ def find_image(client: DockerClient, name: str) -> ImageFacts | None:
         except ImageNotFound:
             return None
     return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"])
+
+
+def tags(summary: Mapping[str, Any]) -> list[str]:
+    """Return the names of an image that the engine lists. Podman spells out where one without a registry is from."""
+    return [tag.removeprefix("localhost/").removeprefix("docker.io/") for tag in summary["RepoTags"] or ()]
 
 
 def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:

@@ -108,8 +108,13 @@ def choose_gpu_access(info: Mapping[str, Any], *, local: bool, host: HostFacts) 
         return GpuAccess(mode="toolkit", detail="the engine has the NVIDIA container toolkit's runtime")
     if _has_cdi(info, local=local, host=host):
         return GpuAccess(mode="cdi", detail=f"the engine knows {CDI_KIND} devices by CDI")
+    return passthrough(host) if local else None
+
+
+def passthrough(host: HostFacts) -> GpuAccess | None:
+    """Return the way to a GPU that any engine on this host has: its devices and the driver's files; None without."""
     numbered = any(re.fullmatch(r"/dev/nvidia\d+", device) for device in host.devices)
-    if local and numbered and "/dev/nvidiactl" in host.devices and "libcuda.so.1" in host.libraries:
+    if numbered and "/dev/nvidiactl" in host.devices and "libcuda.so.1" in host.libraries:
         where = ", ".join(sorted({str(path.parent) for path in host.libraries.values()}))
         return GpuAccess(mode="passthrough", detail=f"devices, and the driver's libraries from {where}, read-only")
     return None

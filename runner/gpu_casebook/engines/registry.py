@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # The best one first. A class is imported once it is needed: the Docker SDK alone takes a quarter of a second.
 ENGINES = {
     "docker": "gpu_casebook.engines.docker.engine:DockerEngine",
+    "podman": "gpu_casebook.engines.podman.engine:PodmanEngine",
     "venv": "gpu_casebook.engines.venv.engine:VenvEngine",
 }
 
@@ -58,7 +59,8 @@ def _best(root: Path, say: Callable[[str], None]) -> "Engine":
         except EngineError as error:
             missing.append(str(error))
             continue
-        say(f"engine: {name}, {engine.caveat} ({missing[0]})" if missing else f"engine: {name} ({engine.version})")
+        named = f"{name}, {engine.caveat}" if engine.caveat else name
+        say(f"engine: {named} ({missing[0] if missing else engine.version})")
         return engine
     raise EngineError("; ".join(missing))
 

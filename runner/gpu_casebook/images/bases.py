@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gpu_casebook.daemon.client import LABEL, DockerClient, connect, find_image, pull, registry_digest, speaking
+from gpu_casebook.daemon.client import LABEL, DockerClient, connect, find_image, pull, registry_digest, speaking, tags
+from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
 from gpu_casebook.trial import Note
 
@@ -85,8 +86,8 @@ def bootstrapped(client: DockerClient) -> list[Base]:
     with speaking("list the base images"):
         images = client.api.images(filters={"label": f"{LABEL}.part=base"})
     images.sort(key=lambda image: image["Created"], reverse=True)
-    tags = [(tag, image["Id"]) for image in images for tag in image["RepoTags"] or ()]
-    return [Base(tag, _identity(id_)) for tag, id_ in tags if tag.startswith(f"{_REPOSITORY}:")]
+    names = [(name, image["Id"]) for image in images for name in tags(image)]
+    return [Base(name, _identity(id_)) for name, id_ in names if name.startswith(f"{_REPOSITORY}:")]
 
 
 def _identity(id_: str) -> str:
@@ -96,7 +97,8 @@ def _identity(id_: str) -> str:
 def _pulled(client: DockerClient, pin: BasePin, note: Note) -> Base | None:
     """Pull the pinned base. Returns None if no registry has it; the reason goes to `note`."""
     try:
-        _ask_registry(pin.reference, _REGISTRY_PATIENCE_S)
+        if not isinstance(client, PodmanClient):  # which has no answer to that, and is impatient itself
+            _ask_registry(pin.reference, _REGISTRY_PATIENCE_S)
         pull(client, pin.reference, note)
     except MachineError:
         raise

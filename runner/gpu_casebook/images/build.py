@@ -14,7 +14,7 @@ from typing import IO, Any
 from platformdirs import user_cache_path, user_log_path
 
 from gpu_casebook.daemon.buildkit import build
-from gpu_casebook.daemon.client import LABEL, DockerClient, find_image, speaking
+from gpu_casebook.daemon.client import LABEL, DockerClient, find_image, speaking, tags
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import sole
@@ -89,7 +89,7 @@ def ours(client: DockerClient) -> dict[str, dict[str, Any]]:
     with speaking("list images"):
         images = client.api.images(filters={"label": f"{LABEL}.key"})
     images.sort(key=lambda image: image["Created"], reverse=True)
-    return {tag: image for image in images for tag in image["RepoTags"] or ()}
+    return {tag: image for image in images for tag in tags(image)}
 
 
 def _known_bases(pin: BasePin, images: Iterable[Mapping[str, Any]]) -> list[Base]:
@@ -185,10 +185,10 @@ def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
             raise BuildError("\n".join(text)) from error
 
 
-_PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")
-"""A line that a program printed, with the number of its step and a time in seconds."""
-_STEP = re.compile(r"#\d+ \[(?:.* )?(\d+/\d+)\] (RUN|COPY) (?:--mount=\S+\s+)*(.*)")
-_UV_STEP = re.compile(r"#\d+ \d+\.\d+ ((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
+_PRINTED = re.compile(r"(?:#\d+ \d+\.\d+ )?(.*)")
+"""A line that a program printed; in BuildKit's output with the number of its step and a time in seconds."""
+_STEP = re.compile(r"(?:#\d+ \[(?:.* )?|STEP )(\d+/\d+)(?:\]|:) (RUN|COPY) (?:--mount=\S+\s+)*(.*)")
+_UV_STEP = re.compile(r"(?:#\d+ \d+\.\d+ )?((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
 
 
 def progress(line: str) -> str | None:
@@ -217,8 +217,13 @@ def _free_bytes(client: DockerClient, base: Base) -> int | None:
     """Ask a container: that works for an engine on another machine too."""
     command = ["df", "--block-size=1", "--output=avail", "/"]
     with suppress(EngineError), speaking("look at the engine's free disk space"):
-        output = client.containers.run(
-            base.reference, command, network_mode="none", remove=True, labels={f"{LABEL}.part": "df"}
+        container = client.containers.create(
+            base.reference, command, network_mode="none", labels={f"{LABEL}.part": "df"}
         )
-        return int(output.split()[-1])
+        try:
+            container.start()
+            container.wait()
+            return int(container.logs().split()[-1])
+        finally:
+            container.remove(force=True)
     return None

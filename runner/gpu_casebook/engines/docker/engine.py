@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
@@ -58,9 +58,18 @@ class DockerEngine(Engine):
         self._volumes: set[str] = set()
         self._pythons: dict[str, str] = {}
 
+    _connect: Callable[[int], DockerClient] = staticmethod(daemon.connect)
+
     @classmethod
     def connect(cls, root: Path) -> Self:
-        return cls(daemon.connect(), root)
+        client = cls._connect(daemon.PATIENCE_S)
+        version = daemon.version_of(client)
+        if not version.lower().startswith(cls.name):
+            client.close()
+            raise EngineError(
+                f"what answers at {daemon.address(client)} is {version}, no engine of the kind {cls.name}"
+            )
+        return cls(client, root)
 
     def __exit__(self, *exc_info: object) -> None:
         self._volumes.clear()
@@ -132,10 +141,12 @@ class DockerEngine(Engine):
             return override.ensure(self._client, self._root, recipe, wheels, note)
 
     def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
-        return packing.pack(self._root, recipes.values(), into, note, has)
+        with closing(self._connect(packing.PATIENCE_S)) as client:
+            return packing.pack(client, self._root, recipes.values(), into, note, has=has)
 
     def take_in(self, packed: Path, note: Note) -> None:
-        packing.take_in(packed, note)
+        with closing(self._connect(packing.PATIENCE_S)) as client:
+            packing.take_in(client, packed, note)
 
     def _python(self, image: ImageFacts) -> str:
         """Return the path of the image's python3. Raises UsageError where there is none that runs."""
@@ -172,7 +183,7 @@ class DockerEngine(Engine):
             entrypoint=[*request.wrapper, prepared.python],
             name=name,
             labels=self._labels(keep=request.keep),
-            **options.container_options(
+            **self._container_options(
                 request,
                 payload=payload,
                 gpu=self._gpu_part(prepared, request),
@@ -181,6 +192,7 @@ class DockerEngine(Engine):
         )
         output = _ContainerOutput(container, request)
         container.start()
+        ran_out = self._memory_watch(container)
         looker = _Looker(container, prepared)
         if request.loaded:
             looker.start()
@@ -196,9 +208,16 @@ class DockerEngine(Engine):
             state["ExitCode"],
             watched,
             duration_s=max(0.0, (ended - begun).total_seconds()),  # a short one may end before its start is noted
-            out_of_memory=bool(state["OOMKilled"]),
+            out_of_memory=bool(state["OOMKilled"]) or ran_out(),
             kept=_kept(name, request) if request.keep else None,
         )
+
+    def _container_options(self, request: TrialRequest, *, payload: str, gpu: Part, watched: Part) -> dict[str, Any]:
+        return options.container_options(request, payload=payload, gpu=gpu, watched=watched)
+
+    def _memory_watch(self, _container: Container) -> Callable[[], bool]:
+        """Return what says at the end whether the container ran out of memory, where its state may not say it."""
+        return lambda: False
 
     def _gpu_part(self, prepared: Prepared, request: TrialRequest) -> Part:
         if not request.gpus:

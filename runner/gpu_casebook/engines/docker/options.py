@@ -61,15 +61,19 @@ def watched_part(tools: str, known: Mapping[str, str]) -> Part:
     return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
 
 
+def scratch(limits: Limits) -> str:
+    """Return the options of a tmpfs for scratch space: it counts as memory, and compiled kernels are loaded from it."""
+    return f"rw,exec,nosuid,nodev,size={limits.memory_bytes}"
+
+
 def _confinement(limits: Limits) -> dict[str, Any]:
-    # Scratch space counts as memory; compiled kernels are loaded from it.
-    scratch = f"rw,exec,nosuid,nodev,size={limits.memory_bytes}"
+    own = f"mode=0700,uid={_UID},gid={_UID}"
     return {
         "network_mode": "none",
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "read_only": True,
-        "tmpfs": {"/tmp": f"{scratch},mode=1777", HOME: f"{scratch},mode=0700,uid={_UID},gid={_UID}"},  # noqa: S108
+        "tmpfs": {"/tmp": f"{scratch(limits)},mode=1777", HOME: f"{scratch(limits)},{own}"},  # noqa: S108
         "shm_size": limits.memory_bytes,  # which counts as memory: that it is full is the trial's own doing
         "mem_limit": limits.memory_bytes,
         "memswap_limit": limits.memory_bytes,

@@ -7,12 +7,11 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, cast
 
-from gpu_casebook.daemon.client import connect, load, save, speaking
+from gpu_casebook.daemon.client import DockerClient, load, save, speaking
 from gpu_casebook.engines.base import Packed
 from gpu_casebook.images import build
 from gpu_casebook.text import size
@@ -25,36 +24,36 @@ else:
 
 IMAGES = "images.tar.zst"
 
-_PATIENCE_S = 3600  # the daemon is silent while it gathers or takes in gigabytes
+PATIENCE_S = 3600  # the daemon is silent while it gathers or takes in gigabytes
 _BLOCK = 2**20
 _LEVEL = 3
 
 
-def pack(root: Path, recipes: Iterable[Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
+def pack(
+    client: DockerClient, root: Path, recipes: Iterable[Recipe], into: Path, note: Note, *, has: Collection[str]
+) -> Packed:
     """Write the recipes' images to the directory `into`, built where they are not there yet.
 
     Each layer is in it once, and none that `has` names (`chains`).
     """
-    with closing(connect(_PATIENCE_S)) as client:
-        images = build.build_all(client, root, recipes, note)
-        pieces = save(client, [image.name for image in images])
-        with _squeezed(into / IMAGES) as file:
-            if has:
-                with tempfile.TemporaryFile(dir=into) as saved:
-                    _write(pieces, saved, note, "saving the images")
-                    saved.seek(0)
-                    leave_out(saved, has, file)
-            else:
-                _write(pieces, file, note, "compressing the images")
-        with speaking("look at layers"):
-            diff_ids = [client.images.get(image.id).attrs["RootFS"]["Layers"] for image in images]
+    images = build.build_all(client, root, recipes, note)
+    pieces = save(client, [image.name for image in images])
+    with _squeezed(into / IMAGES) as file:
+        if has:
+            with tempfile.TemporaryFile(dir=into) as saved:
+                _write(pieces, saved, note, "saving the images")
+                saved.seek(0)
+                leave_out(saved, has, file)
+        else:
+            _write(pieces, file, note, "compressing the images")
+    with speaking("look at layers"):
+        diff_ids = [client.images.get(image.id).attrs["RootFS"]["Layers"] for image in images]
     return [(image, list(chains(each))) for image, each in zip(images, diff_ids, strict=True)]
 
 
-def take_in(packed: Path, note: Note) -> None:
+def take_in(client: DockerClient, packed: Path, note: Note) -> None:
     """Load what `pack` wrote to the directory `packed`. Raises EngineError, or MachineError where the disk is full."""
-    with closing(connect(_PATIENCE_S)) as client:
-        load(client, _pieces(packed / IMAGES, note))
+    load(client, _pieces(packed / IMAGES, note))
 
 
 def chains(diff_ids: Iterable[str]) -> Iterator[str]:

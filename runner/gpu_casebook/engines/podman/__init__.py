@@ -1,0 +1,1 @@
+"""Trials in containers of Podman, through its service."""
