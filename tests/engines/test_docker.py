@@ -18,7 +18,7 @@ import pytest
 
 from gpu_casebook.daemon.client import LABEL, APIError, DockerClient, connect, find_image, pull, speaking
 from gpu_casebook.engines.base import Prepared
-from gpu_casebook.engines.docker import engine
+from gpu_casebook.engines.docker import engine, running
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.docker.options import Part
 from gpu_casebook.engines.owner import Owner
@@ -147,8 +147,8 @@ def test_gpus_without_a_way_to_them_end_the_run(docker_bench: Bench, monkeypatch
 def test_a_container_somebody_removed_is_the_machines_fault(
     docker_bench: Bench, docker_subject: DockerSubject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = engine._state
-    monkeypatch.setattr(engine, "_state", lambda container: (container.remove(force=True), real(container))[1])
+    real = running.state_of
+    monkeypatch.setattr(engine, "state_of", lambda container: (container.remove(force=True), real(container))[1])
     result = docker_bench.run("print(1)")
     assert result.infra
     assert "No such container" in result.infra

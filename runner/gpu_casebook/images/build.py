@@ -185,8 +185,8 @@ def _follow(output: Iterator[str], stage: Stage, note: Note) -> None:
             raise BuildError("\n".join(text)) from error
 
 
-_PRINTED = re.compile(r"(?:#\d+ \d+\.\d+ )?(.*)")
-"""A line that a program printed; in BuildKit's output with the number of its step and a time in seconds."""
+_PRINTED = re.compile(r"(?:#\d+ \d+\.\d+ |(?!#\d+ ))(.*)")
+"""A line that a program printed: in BuildKit's output with the number of its step and a time in seconds."""
 _STEP = re.compile(r"(?:#\d+ \[(?:.* )?|STEP )(\d+/\d+)(?:\]|:) (RUN|COPY) (?:--mount=\S+\s+)*(.*)")
 _UV_STEP = re.compile(r"(?:#\d+ \d+\.\d+ )?((?:Downloading|Building|Resolved|Prepared|Installed|Bytecode compiled) .*)")
 

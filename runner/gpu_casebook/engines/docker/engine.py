@@ -2,9 +2,7 @@
 
 import hashlib
 import io
-import json
 import tarfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,16 +16,13 @@ from gpu_casebook.daemon import client as daemon
 from gpu_casebook.daemon.client import LABEL, APIError, Container, DockerClient, speaking
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
-from gpu_casebook.engines import watching
 from gpu_casebook.engines.base import Engine, Packed, Prepared
 from gpu_casebook.engines.docker import options, packing
-from gpu_casebook.engines.docker.options import TOOLS, TRIAL_USER, Part
-from gpu_casebook.engines.output import Output
+from gpu_casebook.engines.docker.options import Part
+from gpu_casebook.engines.docker.running import ContainerOutput, Looker, let_run, state_of, watching_tools
 from gpu_casebook.engines.owner import Owner
-from gpu_casebook.engines.watching import Watched
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
-from gpu_casebook.guest import loaded as loaded_guest
 from gpu_casebook.images import build, override
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
@@ -190,19 +185,19 @@ class DockerEngine(Engine):
                 watched=self._watched_part(name, prepared, request),
             ),
         )
-        output = _ContainerOutput(container, request)
+        output = ContainerOutput(container, request)
         container.start()
         ran_out = self._memory_watch(container)
-        looker = _Looker(container, prepared)
+        looker = Looker(container, prepared)
         if request.loaded:
             looker.start()
-        watched = _let_run(container, output, prepared, request)
+        watched = let_run(container, output, prepared, request)
         container.wait(timeout=_GRACE_S)
         output.ended.wait(_GRACE_S)
         if request.loaded:
             looker.join(_LOOK_GRACE_S)
             output.loaded = looker.seen
-        state = _state(container)
+        state = state_of(container)
         begun, ended = (datetime.fromisoformat(state[key]) for key in ("StartedAt", "FinishedAt"))
         return output.result(
             state["ExitCode"],
@@ -324,84 +319,6 @@ def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
             entry.size, entry.mode = len(content), mode
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
-
-
-class _ContainerOutput(Output):
-    """Both streams of a container, read in the background from before its start to its end."""
-
-    def __init__(self, container: Container, request: TrialRequest) -> None:
-        super().__init__(request)
-        self.ended = threading.Event()
-        threading.Thread(target=self._read, args=(daemon.output_of(container),), daemon=True).start()
-
-    def _read(self, pieces: Iterable[daemon.Piece]) -> None:
-        try:
-            for out, err in pieces:
-                self.stdout.add(out or b"")
-                self.stderr.add(err or b"")
-        except OSError:  # the engine went away; whoever asks it for the container's state finds out
-            pass
-        finally:
-            self.ended.set()
-
-
-class _Looker(threading.Thread):
-    """Looks from beside a trial, in its container, at what its processes load, until the container ends."""
-
-    def __init__(self, container: Container, prepared: Prepared) -> None:
-        super().__init__(daemon=True)
-        self.seen: list[tuple[str, str]] = []
-        code = Path(loaded_guest.__file__).read_text(encoding="utf-8")
-        self._container, self._order = container, [prepared.python, "-I", "-S", "-c", code, "1", prepared.python]
-
-    def run(self) -> None:
-        # The container may be gone already, or have no room for one more process.
-        with suppress(APIError, OSError, ValueError):
-            said = daemon.exec_stdout(self._container, self._order, user=TRIAL_USER)
-            self.seen = [tuple(json.loads(line)) for line in said.splitlines()]
-
-
-def _state(container: Container) -> Mapping[str, Any]:
-    container.reload()
-    return dict(container.attrs["State"])
-
-
-def _let_run(container: Container, output: _ContainerOutput, prepared: Prepared, request: TrialRequest) -> Watched:
-    """Wait for the trial's end, or end it where it is over time or hangs."""
-    if request.watch is None:
-        return Watched(timed_out=not output.ended.wait(request.limits.timeout_s) and _kill(container))
-    watched = output.watch(lambda spying: _look(container, prepared, spying=spying), output.ended.wait)
-    return watched if watched and _kill(container) else Watched()
-
-
-def _look(container: Container, prepared: Prepared, *, spying: bool) -> str:
-    """Run the sampler in a trial's container; return nothing if that did not work, as when the trial is just ending."""
-    spy = [f"{TOOLS}/py-spy"] if spying else []
-    order = [prepared.python, "-I", "-S", f"{TOOLS}/{watching.SAMPLER.name}", "1", *spy]
-    # The trial's own rights suffice to look at its processes, by ptrace too, as long as the kernel (yama) does not
-    # reserve that for parents.
-    with suppress(APIError):
-        return daemon.exec_stdout(container, order, user=TRIAL_USER)
-    return ""
-
-
-def watching_tools() -> dict[str, bytes]:
-    """Return the files that a watched trial's container needs; py-spy where there is one for the runner's machine."""
-    paths = {f"site/{watching.SITE.name}": watching.SITE, watching.SAMPLER.name: watching.SAMPLER}
-    if spy := watching.py_spy():
-        paths["py-spy"] = Path(spy)
-    return {name: path.read_bytes() for name, path in paths.items()}
-
-
-def _kill(container: Container) -> bool:
-    """Kill the container; return whether it was still there."""
-    try:
-        container.kill()
-    except APIError as error:
-        if error.status_code in {404, 409}:
-            return False
-        raise
-    return True
 
 
 def _kept(name: str, request: TrialRequest) -> str:
