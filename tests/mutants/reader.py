@@ -402,7 +402,7 @@ OTHERS = (
             "Four clean runs can't tell; the headline says in how many runs it may still fail.",
             repro=whole(SELDOM.replace("turn % 20 == 0", "turn")),
             fixed=whole(SELDOM),
-            told="fails in at most 53 % of runs, 95 %",
+            told="fails in at most 53 % of runs at 95 % confidence",
             beside=None,
         ),
     ),

@@ -24,7 +24,7 @@ from tests.report.hostile import hostile
 from tests.run.test_launch_blocking import recorded
 
 PROVED = TrialResult(stdout="rel_err=1e-7\n", stderr="", duration_s=1.0, exit_status=0)
-HOLDS = "; the fix holds in 3 of 3 (fails in at most 64 % of runs, 95 %; figures equal to the last digit in all runs)."
+HOLDS = "; the fix holds in 3 of 3 (fails in at most 64 % of runs at 95 % confidence; figures equal to the last digit)."
 
 
 def trial(variant: Variant, number: int, result: TrialResult, **more: Any) -> Trial:
@@ -244,7 +244,7 @@ def test_no_gpu_fault_no_new_sentence() -> None:
 @pytest.mark.parametrize(("clean", "most"), [(1, 95), (3, 64), (4, 53), (10, 26), (59, 5), (300, 1)])
 def test_what_clean_runs_leave_open(clean: int, most: int) -> None:
     rates = {**evidence().rates, Variant.FIXED: Rate(k=clean, n=clean, low=0.5, high=1.0)}
-    assert f"(fails in at most {most} % of runs, 95 %" in plain(headline(evidence(rates=rates)))
+    assert f"(fails in at most {most} % of runs at 95 % confidence" in plain(headline(evidence(rates=rates)))
 
 
 def test_figures_are_the_same_only_where_each_variant_has_one_set_of_them() -> None:

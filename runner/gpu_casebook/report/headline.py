@@ -57,9 +57,9 @@ def headline(run: Evidence) -> str:
 
 def _left_open(run: Evidence, clean: int) -> str:
     """Return what clean runs of fixed do not rule out, and whether the runs of a variant gave the very same figures."""
-    share = f"fails in at most {math.ceil(100 * left_open(clean))} % of runs, 95 %"
+    share = f"fails in at most {math.ceil(100 * left_open(clean))} % of runs at 95 % confidence"
     same = same_figures([trial for trial in run.trials if trial.outcome is Outcome.AS_EXPECTED])
-    return f"{share}; figures equal to the last digit in all runs" if same else share
+    return f"{share}; figures equal to the last digit" if same else share
 
 
 def plain(line: str) -> str:
