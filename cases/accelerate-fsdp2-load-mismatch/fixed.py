@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "accelerate==1.14.0"]
+# dependencies = ["torch==2.13.0", "accelerate==1.14.0"]
 # ///
 """The same three dicts with the release whose rank 0 goes through the model's keys as the other ranks do.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "accelerate==1.13.0"]
+# dependencies = ["torch==2.13.0", "accelerate==1.13.0"]
 # ///
 """Loading a full state dict into an FSDP2 model: rank 0 goes through its own keys, the others through the model's.
 

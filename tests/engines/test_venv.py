@@ -48,7 +48,7 @@ from tests.engines.subjects import (
     this_python,
 )
 from tests.fakes import locked
-from tests.packages.test_resolve import wheel as make_wheel
+from tests.packages.conftest import wheel as make_wheel
 
 
 @pytest.fixture

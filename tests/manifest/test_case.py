@@ -244,6 +244,27 @@ WRONG = [
         "gpus: 1\n    without_dependencies: [NumPy, vllm]",
         "15: environments.current.without_dependencies[1]: vllm is not among the requirements",
     ),
+    (
+        "numpy==2.2.6]",
+        "torch==2.13.0+cpu]",
+        "11: environments.current.index: torch==2.13.0+cpu is on PyTorch's own index alone; write index: pytorch-cpu",
+    ),
+    (
+        "numpy==2.2.6]",
+        "torch==2.13.0+cu130]",
+        "11: environments.current.index: torch==2.13.0+cu130 is on no index that a case may use; pin torch==2.13.0",
+    ),
+    (
+        "numpy==1.26.4]",
+        "torch==2.13.0]\n    index: pytorch-cpu",
+        "19: environments.interpreter.index: nothing is required from it; pin a build such as torch==2.13.0+cpu",
+    ),
+    (
+        "numpy==2.2.6]",
+        "torch==2.13.0+cpu]\n    index: pytorch-cpu",
+        "14: environments.current.index: has builds that use no GPU; leave out the index or gpus",
+    ),
+    ("image: cpu", "image: cpu\n    index: pypi", "18: environments.interpreter.index: 'pypi' is none of: pytorch-cpu"),
     ("numpy==2.2.6", "a==1, A==2", "13: environments.current.requirements[1]: a is required twice; keep one"),
     ("[numpy==2.2.6]", "['a==1; python_version>\"3\"']", "13: environments.current.requirements[0]: 'a==1; python_v"),
     ("gpus: 1", "gpus: 0", "15: environments.current.compute_capability: asks for a GPU, but gpus is 0; set gpus: 1"),

@@ -35,7 +35,7 @@ from gpu_casebook.trial import Recipe
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.engines.subjects import Bench, this_python
 from tests.images.test_build import BASE, ROOT, building
-from tests.packages.test_resolve import Quiet
+from tests.packages.conftest import Quiet
 from tests.report.example import CASE, ENVIRONMENT, evidence
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -187,7 +187,8 @@ def _of_header(text: str, name: str, variant: Variant, case: Case | None) -> Ite
         packages = f"the packages of {first}: {', '.join(wanted)}"
         yield Problem(name, 1, "", f"has no inline script metadata (PEP 723); begin it with {packages}")
         return
-    if differences := _differences(wanted, header.requirements):
+    # Whoever has not the index of a build takes the release's.
+    if differences := _differences([each.partition("+")[0] for each in wanted], header.requirements):
         what = f"differ from the manifest's first environment, {first}: {differences}"
         yield Problem(name, header.line, "dependencies", what)
     if header.alone != spec.special.without_dependencies:

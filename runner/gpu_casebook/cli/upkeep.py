@@ -30,7 +30,7 @@ def lock(
     out = Console(sys.stdout)
     for found in chosen_cases(cases):
         with out.step(f"locking {found.id}") as note:
-            for path in write_locks(found, note):
+            for path in write_locks(found, note, out.say):
                 out.say(f"wrote {shown(path)}")
 
 

@@ -396,10 +396,10 @@ class EnvironmentSpec(Model):
         "without a network: [docopt]. What they need, to run and to be built, stands in the requirements too.",
     )
     without_dependencies: list[PackageName] = Field(
-        default_factory=list,
-        description="Packages that are installed without what they say they depend on: [vllm].",
+        default_factory=list, description="Packages that are installed without what they say they depend on: [vllm]."
     )
     sources: list[Sources] = Field(default_factory=list, description="Upstream's own files, for both variants.")
+    index: Literal["pytorch-cpu"] | None = Field(None, description="Whence builds such as torch==2.13.0+cpu come.")
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
     share_gpu: bool = Field(
@@ -420,9 +420,8 @@ class EnvironmentSpec(Model):
 
     @property
     def special(self) -> Special:
-        return Special(
-            *(tuple(sorted(map(canonicalize_name, each))) for each in (self.build, self.without_dependencies))
-        )
+        build, alone = (tuple(sorted(map(canonicalize_name, each))) for each in (self.build, self.without_dependencies))
+        return Special(build, alone, (self.index,) if self.index else ())
 
 
 class Upstream(Model):

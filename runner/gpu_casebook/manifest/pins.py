@@ -31,16 +31,19 @@ def pin(requirement: str) -> str:
 
 
 class Special(NamedTuple):
-    """Packages of an environment that are not locked and installed as the others are, by canonical name, sorted."""
+    """What is not locked and installed as usual: packages by canonical name, sorted; an index besides the default."""
 
     build: tuple[str, ...] = ()
     without_dependencies: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()  # one or none
 
 
 ORDINARY = Special()
 """None of them."""
 
 
+CPU_BUILD = "+cpu"
+"""How a version ends that is only on the index pytorch-cpu."""
 SOURCES = "upstream-sources"
 """The package that an environment has upstream's files as."""
 

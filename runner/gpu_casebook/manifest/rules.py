@@ -28,7 +28,7 @@ from gpu_casebook.manifest.model import (
     Seconds,
     Trials,
 )
-from gpu_casebook.manifest.pins import pin
+from gpu_casebook.manifest.pins import CPU_BUILD, pin
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Watch
@@ -106,6 +106,7 @@ def _breaches(data: Mapping[str, Any], directory: str) -> Iterator[Breach]:
         yield from _doubled(data, name)
         yield from _doubled_files(data, name)
         yield from _unknown(data, name)
+        yield from _other_builds(data, name, spec)
         yield from _judge(repro, fixed)
         if repro:
             yield from _too_few_trials(data, repro)
@@ -189,6 +190,21 @@ def _unknown(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
     for index, name in enumerate(names if isinstance(names, list) else []):
         if isinstance(name, str) and canonicalize_name(name) not in there:
             yield (*location, index), f"{name} is not among the requirements"
+
+
+def _other_builds(data: Mapping[str, Any], environment: str, spec: Mapping[str, Any]) -> Iterator[Breach]:
+    """Yield requirements that the indexes of the environment can't have, and an index that nothing is required from."""
+    builds = [each for each in _pinned(data, environment) if "+" in each]
+    where = ("environments", environment, "index")
+    for each in builds:
+        if not each.endswith(CPU_BUILD):
+            yield where, f"{each} is on no index that a case may use; pin {each.partition('+')[0]}"
+        elif not spec.get("index"):
+            yield where, f"{each} is on PyTorch's own index alone; write index: pytorch-cpu"
+    if spec.get("index") and not builds:
+        yield where, f"nothing is required from it; pin a build such as torch==2.13.0{CPU_BUILD}"
+    if spec.get("index") and spec.get("gpus"):
+        yield where, "has builds that use no GPU; leave out the index or gpus"
 
 
 def _pinned(data: Mapping[str, Any], environment: str) -> Iterator[str]:

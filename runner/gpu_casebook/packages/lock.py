@@ -34,7 +34,7 @@ _ENTRY = re.compile(
     rf"(?am)^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[\w.,-]*\])?==([\w.!+-]+)(?:{_MARKER})?((?:{_HASH})*)[ \t]*\r?$"
 )
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
-_SPECIAL = ("build", "without-dependencies")  # of a lock's header, as in `Special`
+_SPECIAL = ("build", "without-dependencies", "index")  # of a lock's header, as in `Special`
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
 
@@ -146,7 +146,21 @@ def installable(text: str, python: str) -> str:
     """
     for line, where, what in _flaws(read_lock(text), python):
         raise BuildError(": ".join(filter(None, [f"line {line} of the lock", where, what])))
-    return "".join(f"{line}\n" for line in _lines(text))
+    return exactly("".join(f"{line}\n" for line in _lines(text)))
+
+
+def exactly(lines: str) -> str:
+    """Return lines of a lock by which nothing but these versions fits.
+
+    To == 2.13.0 a local build is as good, 2.13.0+cpu, and newer: an installer that is told of one would take it.
+    """
+    return re.sub(r"(?m)^([^=\s]+)==(?!=)", r"\1===", lines)
+
+
+def entries(text: str) -> dict[Pin, frozenset[str]]:
+    """Return what is pinned, with the sha256 of each file that will do."""
+    hashes = (frozenset(re.findall(r"sha256:([0-9a-f]{64})", match[0])) for match in _ENTRY.finditer(text))
+    return dict(zip(read_lock(text).pins, hashes, strict=True))
 
 
 def _lines(text: str) -> list[str]:

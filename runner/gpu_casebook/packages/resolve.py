@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -15,9 +16,9 @@ from gpu_casebook.errors import BuildError
 from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.pins import ORDINARY, Special, pin, source_pins
-from gpu_casebook.packages import uv
-from gpu_casebook.packages.lock import PLATFORM, alone, basis, read_lock, without
+from gpu_casebook.manifest.pins import CPU_BUILD, ORDINARY, Special, pin, source_pins
+from gpu_casebook.packages import index, uv
+from gpu_casebook.packages.lock import _ENTRY, PLATFORM, alone, basis, read_lock, without
 from gpu_casebook.packages.settings import for_install
 from gpu_casebook.packages.sources import locked
 from gpu_casebook.source_file import SourceFile
@@ -28,8 +29,8 @@ _ELSEWHERE = ("FIND_LINKS", "EXTRA_INDEX_URL", "INDEX", "INDEX_STRATEGY", "NO_IN
 _OTHERWISE = ("RESOLUTION", "PRERELEASE", "FORK_STRATEGY", "CONSTRAINT", "OVERRIDE", "EXCLUDE", "NO_BINARY", "NO_BUILD")
 
 
-def write_locks(case: Case, note: Note) -> list[Path]:
-    """Write every lock of the case: all, or none if one can't be made. Raises BuildError.
+def write_locks(case: Case, note: Note, say: Note = lambda _line: None) -> list[Path]:
+    """Write every lock of the case: all, or none if one can't be made. Raises BuildError. `say` is told of doubts.
 
     Pins that a lock has stay as they are wherever the requirements still allow it.
     """
@@ -42,7 +43,7 @@ def write_locks(case: Case, note: Note) -> list[Path]:
                 previous = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
                 sources = case.sources(name, variant)
                 wanted = case.requirements(name, variant)
-                texts[path] = lock_text(wanted, spec.python, previous, special=spec.special, sources=sources)
+                texts[path] = lock_text(wanted, spec.python, previous, special=spec.special, sources=sources, say=say)
     for path, text in texts.items():
         write_whole(path, text)
     return list(texts)
@@ -55,13 +56,16 @@ def lock_text(
     *,
     special: Special = ORDINARY,
     sources: Sequence[SourceFile] = (),
+    say: Note = lambda _line: None,
 ) -> str:
     """Return a requirements file with hashes and a header of ours, resolved against the package index.
 
     `previous` is a lock whose pins are kept where they fit. Raises BuildError where the index is unreachable, a
-    version does not exist, a file would not come from the index, or one of `sources` can't be had.
+    version does not exist, a file would not come from the index, or one of `sources` can't be had. Where PyTorch's own
+    index can't be reached, the hash of a wheel in a local directory is taken, and `say` is told.
     """
-    body, size = _resolve(sorted(map(pin, requirements)), python, previous, special) if requirements else ("", 0)
+    pinned = sorted(map(pin, requirements))
+    body, size = _resolve(pinned, python, previous, special, say) if requirements else ("", 0)
     header = basis([*requirements, *source_pins(sources)], python, special) | {
         "download-bytes": "unknown" if size is None else str(size)
     }
@@ -87,14 +91,15 @@ def scratch_lock(
     may come from wherever the host's settings say, such as a local build of PyTorch.
     """
     environ = index_settings(os.environ)
-    if anywhere:
+    if anywhere and not special.indexes:
         settings = for_install(os.environ)
         environ |= {name: settings[name] for each in _ELSEWHERE if (name := f"UV_{each}") in settings}
         names = _local_packages(environ.get("UV_FIND_LINKS", ""))
         previous = without(previous, names)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
         environ = uv.configured(_settings(special), Path(scratch), environ)
-        body = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special).read_text()
+        lock, _ = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special)
+        body = lock.read_text()
     return "\n".join([*_header(basis([], python, special)), body + locked(sources)])
 
 
@@ -104,18 +109,39 @@ def _local_packages(find_links: str) -> set[str]:
     return {canonicalize_name(path.name.partition("-")[0]) for path in wheels}
 
 
-def _resolve(requirements: Sequence[str], python: str, previous: str, special: Special) -> tuple[str, int | None]:
+def _resolve(
+    requirements: Sequence[str], python: str, previous: str, special: Special, say: Note
+) -> tuple[str, int | None]:
     """Return a lock's entries, and the bytes of their files."""
     environ = index_settings(os.environ)
     with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
         environ = uv.configured(_settings(special), Path(scratch), environ)
-        lock = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special)
+        lock, found_in = _lock(Path(scratch), requirements, python, previous, environ=environ, special=special, say=say)
         files = lock.with_name("pylock.toml")  # which files the lock's hashes are of, where from, and their sizes
         options = ["--no-deps", "--format", "pylock.toml", *_from_source(special)]
-        _compile(lock, files, python, *options, environ=environ)
+        _compile(lock, files, python, *options, environ=found_in)
         body, packages = lock.read_text(), tomllib.loads(files.read_text()).get("packages", [])
-    _only_from_the_index(body, packages)
-    return body, _download_bytes(packages)
+        size = _download_bytes(packages)
+    if special.indexes:
+        body = _of_this_platform(body, packages)
+    _only_from_the_index(body, packages, special)
+    return body, size
+
+
+def _of_this_platform(body: str, packages: Iterable[Mapping[str, Any]]) -> str:
+    """Return a lock's entries with the hashes of the wheels that fit alone, for the packages of PyTorch's own index.
+
+    It is the same lock then, whether a wheel comes from the index, which has it for every platform, or a directory.
+    """
+    fitting = {package["name"]: [file["hashes"]["sha256"] for file in _files(package)] for package in packages}
+
+    def fewer(entry: re.Match[str]) -> str:
+        name, version = canonicalize_name(entry[1]), entry[2]
+        if not version.endswith(CPU_BUILD):
+            return entry[0]
+        return " \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{each}" for each in sorted(fitting[name]))])
+
+    return _ENTRY.sub(fewer, body)
 
 
 def _lock(
@@ -126,14 +152,37 @@ def _lock(
     *,
     environ: Mapping[str, str],
     special: Special,
-) -> Path:
-    """Lock the requirements in a scratch directory; return the file."""
+    say: Note = lambda _line: None,
+) -> tuple[Path, Mapping[str, str]]:
+    """Lock the requirements in a scratch directory; return the file, and uv's environment in which all was found."""
     asked, lock = directory / "requirements.in", directory / "lock.txt"
     asked.write_text("".join(f"{requirement}\n" for requirement in requirements))
     lock.write_text(previous)
     options = ["--generate-hashes", "--no-annotate", *_from_source(special)]
-    _compile(asked, lock, python, *options, environ=environ)
-    return lock
+    builds = index.candidates(requirements, os.environ) if special.indexes else []
+    local = {**environ, "UV_FIND_LINKS": str(_linked(builds, directory / "wheels"))}
+    if builds and index.wheels(previous, os.environ):
+        environ = local
+    elif special.indexes:
+        environ = index.reaching(environ, for_install(os.environ))
+    try:
+        _compile(asked, lock, python, *options, environ=environ)
+    except uv.UnreachableError:
+        if not builds or environ is local:
+            raise
+        for place in {path.parent for path in builds}:
+            say(f"the index {index.NAME} can't be reached: hashes are those of {place}, not compared with its own")
+        _compile(asked, lock, python, *options, environ=local)
+        environ = local
+    return lock, environ
+
+
+def _linked(paths: Iterable[Path], directory: Path) -> Path:
+    """Return a directory that has these wheels and no others."""
+    directory.mkdir()
+    for path in paths:
+        (directory / path.name).symlink_to(path.resolve())
+    return directory
 
 
 def _settings(special: Special) -> str:
@@ -152,8 +201,10 @@ def _compile(source: Path, output: Path, python: str, *options: str, environ: Ma
     ended = uv.captured(command, environ, source.parent)
     if ended.returncode:
         words = uv.last_words(ended.stderr)
-        if unreachable(words):
-            raise BuildError(f"the package index can't be reached, so nothing was locked: {words}")
+        if uv.unreachable(words):
+            builds = (each.partition("==")[::2] for each in source.read_text().split() if "+" in each)
+            advice = index.advice(words, builds, environ)
+            raise uv.UnreachableError(advice or f"the package index can't be reached, so nothing was locked: {words}")
         hint = "; an environment names in `build` what has no wheel" if "no usable wheels" in words else ""
         raise BuildError(f"the requirements can't be locked: {words}{hint}")
 
@@ -168,16 +219,11 @@ def index_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in for_install(environ).items() if name not in dropped}
 
 
-def unreachable(words: str) -> bool:
-    """Return whether `words` of uv say that it could not connect to the index. A refused request does not count."""
-    refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
-    failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
-    return not refused and bool(re.search(failed, words, re.IGNORECASE))
-
-
-def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]]) -> None:
+def _only_from_the_index(body: str, packages: Iterable[Mapping[str, Any]], special: Special = ORDINARY) -> None:
     """Raise BuildError for a lock that could not be installed on another machine."""
     for package in packages:
+        if special.indexes and str(package.get("version")).endswith(CPU_BUILD):
+            continue
         if any(not str(file.get("url", "")).startswith(("https://", "http://")) for file in _files(package)):
             name = f"{package['name']}=={package.get('version')}"
             raise BuildError(f"{name} comes from a file of this machine; a lock may hold the package index's alone")
@@ -195,7 +241,13 @@ def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _download_bytes(packages: Iterable[Mapping[str, Any]]) -> int | None:
     """Return the bytes of all packages together, of each the largest file that fits; None if the index hides one."""
-    files = [_files(package) for package in packages]
-    if not all("size" in file for each in files for file in each):
+    sizes = [[_size(file) for file in _files(package)] for package in packages]
+    if any(size is None for each in sizes for size in each):
         return None
-    return sum(max((int(file["size"]) for file in each), default=0) for each in files)
+    return sum(max(filter(None, each), default=0) for each in sizes)
+
+
+def _size(file: Mapping[str, Any]) -> int | None:
+    if str(file.get("url", "")).startswith("file:"):
+        return Path(unquote(urlsplit(file["url"]).path)).stat().st_size
+    return int(file["size"]) if "size" in file else None

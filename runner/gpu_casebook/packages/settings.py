@@ -19,7 +19,7 @@ __all__ = ["BuildSettings", "collect", "for_install", "for_pip", "for_uv", "pip_
 
 _CERTIFICATES_INSIDE = "/run/secrets/ca.pem"
 _REMOTE = re.compile(r"(?:[\w.-]+=)?(https?://.+)")
-_ANY_INDEX = ("UV_INDEX_STRATEGY", "unsafe-best-match")
+ANY_INDEX = ("UV_INDEX_STRATEGY", "unsafe-best-match")
 """Any index may serve a package, as with pip. The lock's hashes decide what is accepted."""
 _INSTALLS = re.compile(
     r"PATH|HOME|USER|TMPDIR|LANG|LC_\w+|XDG_\w+|NETRC|NO_COLOR|SSL_CERT_(?:FILE|DIR)|(?i:(?:https?|ftp|all|no)_proxy)|"
@@ -72,7 +72,7 @@ def for_uv(environ: Mapping[str, str]) -> dict[str, str]:
         if value and not result.get(setting.uv):
             result[setting.uv] = setting.separator.join(value.split())
     if "UV_INDEX" in result:
-        result.setdefault(*_ANY_INDEX)
+        result.setdefault(*ANY_INDEX)
     return result | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 
 
@@ -140,7 +140,7 @@ def _index(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[str
         if value:
             exports |= {setting.uv: value, setting.pip: value}
     if "UV_INDEX" in exports:
-        exports |= [_ANY_INDEX]
+        exports |= [ANY_INDEX]
     return exports
 
 

@@ -9,14 +9,21 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from gpu_casebook.errors import BuildError, CasebookError, MachineError
+from gpu_casebook.packages import index
+from gpu_casebook.packages.lock import alone, installable, read_lock
 from gpu_casebook.packages.settings import for_install
-from gpu_casebook.trial import Note
+from gpu_casebook.packages.sources import lay_out
+from gpu_casebook.trial import Note, Recipe
 
 _SHOWN = 700
 """Characters of uv's error in a message; the log has all of it."""
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
 _FRAME = f" \t\N{BOX DRAWINGS LIGHT VERTICAL}\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}─▶├{_CROSS}"
+
+
+class UnreachableError(BuildError):
+    """A package index can't be reached."""
 
 
 def program() -> str:
@@ -79,19 +86,30 @@ def configured(settings: str, directory: Path, environ: Mapping[str, str]) -> di
     return left if left == dict(environ) and not hosts else left | {"UV_CONFIG_FILE": str(own)}
 
 
-def install(directory: Path, *, lock: Path, settings: str, store: Path, log: Path, note: Note) -> None:
-    """Install `lock` into the virtual environment, every file checked against its hash: wheels only.
+def install(directory: Path, recipe: Recipe, *, store: Path, log: Path, note: Note) -> None:
+    """Install a recipe's lock into the virtual environment, every file checked against its hash: wheels only.
 
-    Its files are hard links to those in `store`, a uv cache on the same file system. `settings` are for `configured`.
-    Wheels that lie beside the lock are looked at too.
-    Raises BuildError with uv's error and the log's path, or MachineError if the disk is full.
+    Its files are hard links to those in `store`, a uv cache on the same file system. Raises BuildError for what is no
+    lock, or with uv's error and the log's path, or MachineError if the disk is full.
     """
-    environ = configured(settings, lock.parent, for_install(os.environ))
-    if list(lock.parent.glob("*.whl")):
-        environ["UV_FIND_LINKS"] = ",".join(filter(None, [environ.get("UV_FIND_LINKS"), str(lock.parent)]))
-    command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes", "--strict"]
-    command += ["--only-binary", ":all:", "--link-mode", "hardlink", "--requirements", str(lock)]
-    _uv(command, store, log, note, place=lock.parent, environ=environ)
+    with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+        file = Path(scratch, "lock.txt")
+        file.write_text(installable(recipe.lock, recipe.python), encoding="utf-8")
+        lay_out(recipe.sources, file.parent)
+        environ = index.installing(recipe.lock, for_install(os.environ))
+        environ = configured(alone(read_lock(recipe.lock).special.without_dependencies), file.parent, environ)
+        if recipe.sources:
+            environ["UV_FIND_LINKS"] = ",".join(filter(None, [environ.get("UV_FIND_LINKS"), scratch]))
+        command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes", "--strict"]
+        command += ["--only-binary", ":all:", "--link-mode", "hardlink", "--requirements", str(file)]
+        try:
+            _uv(command, store, log, note, place=file.parent, environ=environ)
+        except BuildError as error:
+            words = str(error)
+            advice = index.advice(words, index.pinned(recipe.lock), environ) if unreachable(words) else None
+            if advice is None:
+                raise
+            raise UnreachableError(f"the environment could not be built: {advice} (the whole log: {log})") from None
     (directory / ".lock").unlink(missing_ok=True)  # uv's own
 
 
@@ -141,6 +159,13 @@ def failure(output: str, log: Path) -> CasebookError:
     if re.search(r"no space left on device|\(os error (?:28|122)\)", output, re.IGNORECASE):
         return MachineError(f"the disk is full: the environment could not be built (the whole log: {log})")
     return BuildError(f"the environment could not be built: {last_words(output)} (the whole log: {log})")
+
+
+def unreachable(words: str) -> bool:
+    """Return whether `words` of uv say that it could not connect to the index. A refused request does not count."""
+    refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
+    failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
+    return not refused and bool(re.search(failed, words, re.IGNORECASE))
 
 
 def last_words(output: str) -> str:

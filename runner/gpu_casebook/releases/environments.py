@@ -20,7 +20,8 @@ from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.files import sole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.packages.lock import read_lock
-from gpu_casebook.packages.resolve import scratch_lock, unreachable
+from gpu_casebook.packages.resolve import scratch_lock
+from gpu_casebook.packages.uv import UnreachableError, unreachable
 from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.plan import Plan
@@ -61,7 +62,8 @@ def changed(requirements: Sequence[str], changes: Changes) -> list[str]:
     for each in parsed:
         if (name := canonicalize_name(each.name)) in changes:
             version = changes[name]
-            each.specifier = SpecifierSet(f"=={version}" if version else "")
+            build = "".join(re.findall(r"\+[\w.]+$", str(each.specifier))) if version and "+" not in version else ""
+            each.specifier = SpecifierSet(f"=={version}{build}" if version else "")
     return [str(each) for each in parsed]
 
 
@@ -136,7 +138,7 @@ def _usable() -> Iterator[None]:
     try:
         yield
     except BuildError as error:
-        if unreachable(str(error)):
+        if isinstance(error, UnreachableError) or unreachable(str(error)):
             raise
         raise Unusable(presentable(str(error))) from None
 

@@ -105,7 +105,8 @@ class Releases:
             version = Version(text)
         except InvalidVersion:
             raise UsageError(f"{self.package} {text}: that is no version; write one such as 2.1.0") from None
-        release = next((release for release in self.all if release.version == version), None)
+        releases = {each.version: each for each in self.all}
+        release = releases.get(version) or releases.get(Version(version.public))  # of which it is a build for the CPU
         if release is None:
             raise UsageError(f"{self.package} {text}: there is no such release{self._nearest(version)}")
         if release.yanked:

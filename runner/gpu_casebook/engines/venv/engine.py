@@ -3,7 +3,6 @@
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -23,8 +22,8 @@ from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
 from gpu_casebook.files import disk_is_full, sole
-from gpu_casebook.packages import sources, uv
-from gpu_casebook.packages.lock import alone, content_key, installable, read_lock
+from gpu_casebook.packages import uv
+from gpu_casebook.packages.lock import content_key, read_lock
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 _MOST_SHOWN = 3
@@ -119,33 +118,28 @@ class VenvEngine(Engine):
     def _build(self, directory: Path, recipe: Recipe, note: Note) -> Seal:
         _remove(directory)
         try:
-            with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
-                lock = Path(scratch, "lock.txt")
-                lock.write_text(installable(recipe.lock, recipe.python), encoding="utf-8")
-                sources.lay_out(recipe.sources, lock.parent)
-                installed = self._installed(directory, recipe, lock, note)
+            installed = self._installed(directory, recipe, note)
             uv.compile_bytecode(directory)
             return Seal.of(directory, installed).write()
         except BaseException:
             _remove(directory)
             raise
 
-    def _installed(self, directory: Path, recipe: Recipe, lock: Path, note: Note) -> Seal:
+    def _installed(self, directory: Path, recipe: Recipe, note: Note) -> Seal:
         """Install the lock; where the store does not have what the wheels' RECORDs say, it is filled anew."""
-        log, told = self._cache / "logs" / f"{directory.name}.log", read_lock(recipe.lock)
-        settings = alone(told.special.without_dependencies)
+        log = self._cache / "logs" / f"{directory.name}.log"
         wrong: Sequence[str] = ()
         for _ in range(2):
             shutil.rmtree(directory, ignore_errors=True)
             uv.make(directory, python=recipe.python, store=self._store, log=log, note=note)
             bare = Seal.of(directory)
-            uv.install(directory, lock=lock, settings=settings, store=self._store, log=log, note=note)
+            uv.install(directory, recipe, store=self._store, log=log, note=note)
             installed = Seal.of(directory, bare)
             wrong = installed.unrecorded(bare)
             if not wrong:
                 return installed
             note(f"{_shown(wrong)} in the store of packages changed: they are fetched again")
-            uv.forget([pin.name for pin in told.pins], self._store)
+            uv.forget([pin.name for pin in read_lock(recipe.lock).pins], self._store)
         raise BuildError(f"the environment could not be built: {_shown(wrong)}: not what the wheel's RECORD says")
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
