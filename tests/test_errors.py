@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpu_casebook.errors import CasebookError, ExitStatus
 from gpu_casebook.evidence import Verdict
@@ -40,13 +39,6 @@ def test_readme() -> None:
     shown = {int(found) for found in re.findall(r"^\|.*\| (\d+) \|$", text, re.MULTILINE)} | named
     assert set(ExitStatus) - {ExitStatus.OTHER_ERROR} - shown <= {ExitStatus.INTERRUPTED}
     assert f"{ExitStatus.INTERRUPTED} interrupted" in text
-
-
-def test_workflow() -> None:
-    text = (ROOT / ".github" / "workflows" / "case.yml").read_text()
-    assert yaml.safe_load(text)
-    expected = dict(re.findall(r"^ *([a-z-]+)\) expected=(\d+)", text, re.MULTILINE))
-    assert expected == {verdict.value: str(int(verdict.exit_status)) for verdict in Verdict}
 
 
 def test_noxfile() -> None:

@@ -19,6 +19,8 @@ class ExitStatus(IntEnum):
     FIX_FAILS = 12
     INCONCLUSIVE = 13
     SKIPPED = 14
+    # of `case --expect`: it is another verdict
+    UNEXPECTED = 15
     # of `corpus`
     SOME_NOT_CONFIRMED = 20
     SOME_BROKE = 21

@@ -195,6 +195,31 @@ def test_help_names_every_option() -> None:
         assert option in said
 
 
+@pytest.mark.parametrize(
+    ("repro", "expected", "status", "said"),
+    [
+        (REPRO, "confirmed", 0, "confirmed was expected\n"),
+        (PASSED, "not-reproduced", 0, "not-reproduced was expected\n"),
+        (REPRO, "not-reproduced", 15, "not-reproduced was expected, and the verdict is confirmed\n"),
+        (CRASHED, "not-reproduced", 15, "not-reproduced was expected, and the verdict is wrong-failure\n"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_verdict_that_is_expected(
+    monkeypatch: pytest.MonkeyPatch, repro: TrialResult, expected: str, status: int, said: str
+) -> None:
+    engine = FakeEngine({"repro.py": [repro], "fixed.py": [FIXED]})
+    monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+    ended, output = casebook("case", "tiny", "--expect", expected)
+    assert (ended, output.endswith(said)) == (status, True), output
+
+
+@pytest.mark.usefixtures("here")
+def test_there_is_no_such_verdict_to_expect() -> None:
+    ended, output = casebook("case", "tiny", "--expect", "fixed")
+    assert (ended, "--expect: there is no verdict 'fixed'; there are: confirmed, not-reproduced" in output) == (2, True)
+
+
 @pytest.fixture
 def _handlers() -> Iterator[None]:
     """Give this process its signals back: no later test could be interrupted otherwise."""

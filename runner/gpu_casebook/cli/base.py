@@ -27,8 +27,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EPILOG = """Exit status: 0 confirmed; 10 not-reproduced; 11 wrong-failure; 12 fix-fails; 13 inconclusive; 14 skipped;
-2 no such case, environment, engine or option; 3 a manifest or lock is wrong; 4 the engine is not there or went away;
-5 an image or environment could not be built; 6 the machine lacks a GPU, driver or disk; 130 interrupted."""
+15 not the verdict that --expect names; 2 no such case, environment, engine or option; 3 a manifest or lock is wrong;
+4 the engine is not there or went away; 5 an image or environment could not be built; 6 the machine lacks a GPU, driver
+or disk; 130 interrupted."""
 
 app = typer.Typer(
     name="casebook",

@@ -26,12 +26,13 @@ from gpu_casebook.cli.base import (
     run_options,
     shown,
 )
-from gpu_casebook.errors import MachineError, UsageError
+from gpu_casebook.errors import ExitStatus, MachineError, UsageError
 from gpu_casebook.files import check_writable, os_reason
 
 if TYPE_CHECKING:
     from gpu_casebook.console import Console
     from gpu_casebook.engines.base import Engine
+    from gpu_casebook.evidence import Verdict
     from gpu_casebook.manifest.case import Case
     from gpu_casebook.run.options import Options
 
@@ -54,11 +55,21 @@ def run_one(
     probes: ProbesOption = True,
     zygote: ZygoteOption = False,
     reports: ReportsOption = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERDICT", help="Exit with 0 for this verdict, such as not-reproduced, and 15 for others."
+        ),
+    ] = None,
 ) -> None:
     """Run one case: does the bug reproduce here, and does the fix hold?
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
+    from gpu_casebook.evidence import Verdict
+
+    if expect and expect not in set(Verdict):
+        raise UsageError(f"--expect: there is no verdict {expect!r}; there are: {', '.join(Verdict)}")
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import find, known_images
@@ -92,7 +103,7 @@ def run_one(
         out.say(f"{case}: skipped")
         for reason in result.reasons:
             out.say(f"  {reason}")
-        raise typer.Exit(result.verdict.exit_status)
+        raise typer.Exit(_status(result.verdict, expect, out))
     for line in summary(result):
         out.say(line)
     try:
@@ -102,7 +113,14 @@ def run_one(
         result.write(saved)
         raise MachineError(f"{os_reason(error)}; the evidence is in {saved}") from error
     out.say(f"report: {shown(page)}")
-    raise typer.Exit(result.verdict.exit_status)
+    raise typer.Exit(_status(result.verdict, expect, out))
+
+
+def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:
+    if expected is None:
+        return verdict.exit_status
+    out.say(f"{expected} was expected" + ("" if verdict == expected else f", and the verdict is {verdict}"))
+    return ExitStatus.CONFIRMED if verdict == expected else ExitStatus.UNEXPECTED
 
 
 def with_wheels(
