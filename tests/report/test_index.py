@@ -36,6 +36,10 @@ def on(gpu: str, **changed: Any) -> Evidence:
     return evidence(environment=ENVIRONMENT.model_copy(update={"attestation": seen, **changed}))
 
 
+EARLIER = evidence(case=CASE.model_copy(update={"fix_diff": "-was\n+is\n"}), started=datetime(2026, 1, 1, tzinfo=UTC))
+"""Of other scripts than the case has by now."""
+
+
 @pytest.mark.parametrize(
     ("runs", "seen"),
     [
@@ -47,6 +51,8 @@ def on(gpu: str, **changed: Any) -> Evidence:
         ([evidence(semantics=SEMANTICS - 1)], ["H200 exact, older rules"]),
         ([evidence(verdict=Verdict.NOT_REPRODUCED)], ["H200 not-reproduced"]),
         ([evidence(verdict=Verdict.FIX_FAILS), on("NVIDIA H200", drift=["x"])], ["H200 drifted"]),
+        ([EARLIER, simulated()], ["H200 exact, earlier scripts", "CPU simulated, drifted"]),
+        ([EARLIER, evidence(environment=EARLIER.environment)], ["H200 exact"]),  # newer, of the same card
         ([], []),
     ],
 )

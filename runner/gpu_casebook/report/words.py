@@ -131,16 +131,27 @@ def worth(run: Evidence) -> tuple[bool, bool, bool, bool, bool, bool, datetime]:
 
 def seen_on(runs: Sequence[Evidence]) -> list[str]:
     """Return for each card, and for the CPU, its name and what the best evidence from there is worth."""
-    best = {run.device: run for run in sorted(runs, key=worth)}
+    if not runs:
+        return []
+    case = newest(runs).case
+    best = {run.device: run for run in sorted(runs, key=lambda run: (_scripts(run.case) == _scripts(case), worth(run)))}
     devices = dict.fromkeys(run.device for run in runs)
-    return [f"{_NOT_OF_A_CARD.sub('', device)} {_worth(best[device])}" for device in devices]
+    return [f"{_NOT_OF_A_CARD.sub('', device)} {_worth(best[device], case)}" for device in devices]
 
 
-def _worth(run: Evidence) -> str:
+def _scripts(case: CaseFacts) -> tuple[str, ...]:
+    """Return what tells the scripts of a case from earlier ones: what evidence has of them."""
+    return case.provenance, case.fix_diff
+
+
+def _worth(run: Evidence, case: CaseFacts) -> str:
     if run.verdict is not Verdict.CONFIRMED:
         return run.verdict
     simulated = ["simulated"] if run.environment.grade is Grade.SIMULATED else []
-    return ", ".join([*simulated, packages(run.environment), *(["older rules"] if run.semantics < SEMANTICS else [])])
+    older = ["older rules"] if run.semantics < SEMANTICS else []
+    if _scripts(run.case) != _scripts(case) and not older:
+        older = ["earlier scripts"]
+    return ", ".join([*simulated, packages(run.environment), *older])
 
 
 def cautions(run: Evidence) -> list[str]:
