@@ -166,6 +166,12 @@ class TestWorthPasting:
         assert "this run's packages, where the script's header names another environment's:" in text
         assert "header names another" not in body(simulated())
 
+    def test_the_command_has_the_release_where_the_run_had_a_local_build(self) -> None:
+        builds = ["triton==2.2.0+cpu", "numpy==1.26.4", "setuptools==69.5.1"]
+        run = evidence(environment=simulated().environment.model_copy(update={"requirements": builds}))
+        packages = "--with triton==2.2.0 --with numpy==1.26.4 --with setuptools==69.5.1"
+        assert f"uv run --no-project --python 3.11 {packages} python repro.py\n" in body(run, script="pass")
+
     def test_noise_is_left_out(self) -> None:
         warning = "/env/torch/x.py:279: UserWarning: Failed to initialize\n  cpu = convert()\n[W1121 x.cpp:9] no\n"
         steps = "".join(f"bytes[{n}]={n}\n" for n in range(40))

@@ -164,8 +164,11 @@ def _command(source: Source, pins: Sequence[str]) -> str:
     files = source.run.environment.sources.get(Variant.REPRO, [])
     fetched = [f"curl -fsSL --create-dirs -o {shlex.quote(file.place)} {shlex.quote(file.address)}" for file in files]
     words = ["uv", "run", "repro.py"]
-    if not all(f'"{pin}"' in source.script for pin in pins):  # its header is that of another environment
-        options = [word for pin in pins for word in ("--with", pin)]
+    released = [
+        pin.partition("+")[0] for pin in pins
+    ]  # a local build is on an index that uv does not look at by itself
+    if not all(f'"{pin}"' in source.script for pin in released):  # its header is that of another environment
+        options = [word for pin in released for word in ("--with", pin)]
         words = ["uv", "run", "--no-project", "--python", source.run.environment.python, *options, "python", "repro.py"]
     variables = [f"{name}={shlex.quote(value)}" for name, value in source.variables.items()]
     return "\n".join([*fetched, " ".join([*variables, shlex.join(words)])])
