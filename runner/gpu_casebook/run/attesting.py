@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -20,7 +19,7 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
 from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Attestation, Content
-from gpu_casebook.guest import attest as guest
+from gpu_casebook.guest import script
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.pins import SOURCES
 from gpu_casebook.packages.lock import Pin, read_lock, same_version
@@ -55,7 +54,7 @@ def attested(
     known = None
     with suppress(CasebookError):  # it is not there, or of another version
         known = Content.read(kept)
-    path = Path(guest.__file__)
+    path = script("attest")
     request = TrialRequest(
         files={**files, path.name: path.read_bytes()},
         arguments=["-I", "-S", path.name, "versions" if recipe.use_image or known else "files"],

@@ -5,12 +5,11 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import ProbeRecord, SanitizerReport, Trial
-from gpu_casebook.guest import locate
+from gpu_casebook.guest import script
 from gpu_casebook.judging.sanitized import report
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.reading import sanitizer
@@ -97,7 +96,7 @@ class SanitizedRun(NamedTuple):
 
 def under(bench: Bench, tool: Tool, variant: Variant, limits: Limits) -> SanitizedRun:
     """Run a script under a tool; once more with PyTorch's caching allocator if the script captures a CUDA graph."""
-    program = _program(bench.ask(variant, Path(locate.__file__)))
+    program = _program(bench.ask(variant, script("locate")))
     if program is None:
         return SanitizedRun(TrialResult(stdout="", stderr="", duration_s=0.0, infra=NOT_THERE), None, cached=False)
     path, version = program
