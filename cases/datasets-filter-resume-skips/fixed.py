@@ -1,0 +1,36 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["numpy==2.4.6", "pyarrow==26.0.1", "datasets==5.0.1"]
+# ///
+"""The same stream with the release of datasets that reads one row at a time for a filter.
+
+What to look for: after the checkpoint at row 5 the stream goes on at row 5, filtered or not.
+"""
+
+from itertools import islice
+
+from datasets import Dataset, IterableDataset
+
+ROWS, SHARDS = 40, 2  # 20 rows in each shard, which is one table
+READ = 5  # rows before the checkpoint: in the middle of the first table
+
+
+def stream(*, filtered: bool) -> IterableDataset:
+    data = Dataset.from_dict({"row": list(range(ROWS))}).to_iterable_dataset(num_shards=SHARDS)
+    return data.filter(lambda example: True) if filtered else data
+
+
+def main() -> None:
+    for name, filtered in {"plain": False, "filtered": True}.items():
+        data = stream(filtered=filtered)
+        before = [example["row"] for example in islice(data, READ)]
+        checkpoint = data.state_dict()
+        resumed = stream(filtered=filtered)
+        resumed.load_state_dict(checkpoint)
+        after = [example["row"] for example in resumed]
+        print(f"first_row_after_resume_{name}={after[0]}")
+        print(f"never_read_{name}={ROWS - len({*before, *after})}")
+
+
+if __name__ == "__main__":
+    main()
