@@ -84,6 +84,10 @@ class TestLock:
         with pytest.raises(BuildError, match=r"no version of torch==2\.0\+cpu"):
             lock_text(WANTED, "3.11")
 
+    @pytest.mark.usefixtures("torch")
+    def test_a_variant_that_pins_no_build_has_the_release(self) -> None:
+        assert "\ntorch==2.0 \\\n" in lock_text(["app==1.0", "torch==2.0"], "3.11", special=CPU)
+
 
 class TestInstall:
     @pytest.fixture

@@ -163,7 +163,7 @@ def _lock(
     local = {**environ, "UV_FIND_LINKS": str(_linked(builds, directory / "wheels"))}
     if builds and index.wheels(previous, os.environ):
         environ = local
-    elif special.indexes:
+    elif special.indexes and any(each.endswith(CPU_BUILD) for each in requirements):  # the other variant may have it
         environ = index.reaching(environ, for_install(os.environ))
     try:
         _compile(asked, lock, python, *options, environ=environ)
