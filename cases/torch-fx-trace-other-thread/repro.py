@@ -1,0 +1,45 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch==2.13.0"]
+# ///
+"""One thread runs a model, another one traces a model that has nothing to do with it.
+
+What to look for: rejected_calls, how many calls of the running model ended in "NameError: module is not installed as a
+submodule". The number is another in every run.
+"""
+
+import threading
+import time
+
+import torch
+from torch import fx, nn
+
+LAYERS = 30  # a trace of this model takes some milliseconds
+traced = nn.Sequential(*(nn.Linear(4, 4) for _ in range(LAYERS)))
+served = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+PAUSE = 0.02  # between requests: a server's thread that is not always at it
+REQUESTS = 20
+outcomes = []
+
+
+def serve() -> None:
+    for _ in range(REQUESTS):
+        time.sleep(PAUSE)
+        try:
+            outcomes.append(served(torch.ones(1, 4)).shape == (1, 4))
+        except NameError as error:
+            outcomes.append(str(error))
+
+
+thread = threading.Thread(target=serve)
+thread.start()
+traces = 0
+while thread.is_alive():
+    fx.symbolic_trace(traced)
+    traces += 1
+    time.sleep(PAUSE)
+thread.join()
+
+print(f"rejected_calls={outcomes.count('module is not installed as a submodule')}")
+print(f"answered_calls={outcomes.count(True)}")
+print(f"traces={traces}")
