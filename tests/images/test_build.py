@@ -1,7 +1,9 @@
 """Content keys, what a build is told and tells, and which images go: without an engine."""
 
+import hashlib
 import io
 import itertools
+import os
 import re
 import shutil
 import tarfile
@@ -21,6 +23,7 @@ from gpu_casebook.images.build import absent, build_all, ensure, progress, refer
 from gpu_casebook.images.stages import Stage, normalised, plan
 from gpu_casebook.images.usage import remove_unused, usage
 from gpu_casebook.manifest.case import known_images
+from gpu_casebook.packages.index import UnreachableError
 from gpu_casebook.packages.settings import BuildSettings
 from gpu_casebook.trial import Recipe
 from tests.fake_docker import FakeDocker, Image, image
@@ -360,6 +363,53 @@ def test_what_has_no_wheel_is_built_without_settings_and_network(monkeypatch: py
         told,
     ]
     assert builder.networks == ["host"] * 5 + ["none", "host"]
+
+
+def test_pytorchs_own_index_is_asked_unless_a_directory_or_a_mirror_has_its_builds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wheel = tmp_path / "torch-2.0+cpu-py3-none-any.whl"
+    wheel.write_bytes(b"torch")
+    lock = f"# index: pytorch-cpu\ntorch==2.0+cpu --hash=sha256:{hashlib.sha256(b'torch').hexdigest()}\n{LOCK}"
+    told = {}
+    for name in ("UV_INDEX", "UV_FIND_LINKS"):
+        monkeypatch.setenv(name, "")
+    for place, variable in {
+        "UV_FIND_LINKS": str(tmp_path),
+        "UV_INDEX": "pytorch-cpu=https://mirror.test",
+        "": "",
+    }.items():
+        with monkeypatch.context() as patched:
+            patched.setenv("PIP_CONFIG_FILE", os.devnull)
+            patched.delenv("PIP_FIND_LINKS", raising=False)
+            if place:
+                patched.setenv(place, variable)
+            builder = building(patched, [])
+            ensure(builder.fake.client, ROOT, Recipe(image="cpu", lock=lock), silent)
+        more = [each.script.removeprefix(SETTINGS.script) for each in builder.settings]
+        told[place] = builder.tags, more, [wheel.name in each for each in builder.contexts]
+    (tags, links, has), (_, mirror, _), (same, index, without) = told.values()
+    assert tags == same, "what decides is the hash"
+    assert links == [""] * 3 + ['export UV_FIND_LINKS="${UV_FIND_LINKS:+$UV_FIND_LINKS,}/mnt"\n'] * 2
+    assert has == [False] * 3 + [True] * 2
+    assert mirror == [""] * 5
+    assert index == [""] * 3 + ["export UV_TORCH_BACKEND=cpu\n"] * 2
+    assert without == [False] * 5
+
+
+def test_an_index_that_is_away_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = f"# index: pytorch-cpu\ntorch==2.0+cpu --hash=sha256:{'a' * 64}\n"
+    words = [
+        "#9 1.0 error: Request failed after 3 retries",
+        "#9 1.0   cause: Failed to fetch: https://x.test/cpu/torch/",
+    ]
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    builder = building(monkeypatch, words)
+    ensure(builder.fake.client, ROOT, RECIPE, silent)
+    builder._error = BuildError("could not build it")
+    with pytest.raises(UnreachableError, match=r"^[^\n]*the index pytorch-cpu can't be reached[^\n]*full log: \S+$"):
+        ensure(builder.fake.client, ROOT, Recipe(image="cpu", lock=lock), silent)
 
 
 def test_only_a_lock_with_packages_to_be_built_has_stages_for_them() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.pins import Special
 from gpu_casebook.packages import index as builds
-from gpu_casebook.packages import uv
+from gpu_casebook.packages import uv, wheels
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
 from gpu_casebook.packages.resolve import lock_text, scratch_lock
 from gpu_casebook.trial import PYTHON, Recipe
@@ -70,13 +70,13 @@ class TestLock:
         monkeypatch.setenv("UV_INDEX", f"pytorch-cpu={dead_index()}")
         monkeypatch.setenv("UV_FIND_LINKS", str(wheel(tmp_path / "others", "torch", "2.1+cpu").parent))
         for lock in (lock_text, scratch_lock):
-            with pytest.raises(uv.UnreachableError, match=f"^{AWAY}$"):
+            with pytest.raises(builds.UnreachableError, match=f"^{AWAY}$"):
                 lock(WANTED, "3.11", special=CPU)
 
     @pytest.mark.usefixtures("torch")
     def test_the_package_index_that_is_away_is_another_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("UV_DEFAULT_INDEX", dead_index())
-        with pytest.raises(uv.UnreachableError, match=r"^the package index can't be reached"):
+        with pytest.raises(builds.UnreachableError, match=r"^the package index can't be reached"):
             lock_text(["app==1.0"], "3.11", special=CPU)
 
     @pytest.mark.usefixtures("torch")
@@ -112,7 +112,7 @@ class TestInstall:
         own = wheel(tmp_path / "own", "torch", "2.0+cpu", content="changed = True")
         monkeypatch.setenv("UV_FIND_LINKS", str(own.parent))
         with pytest.raises(
-            uv.UnreachableError, match=rf"^the environment could not be built: {AWAY} \(the whole log: "
+            builds.UnreachableError, match=rf"^the environment could not be built: {AWAY} \(the whole log: "
         ):
             self.installed(lock, tmp_path / "changed")
         monkeypatch.setenv("UV_FIND_LINKS", f"{own.parent},{torch.parent}")
@@ -132,6 +132,32 @@ class TestInstall:
         monkeypatch.setenv(variable, str(torch.parent) if "LINKS" in variable else f"{index.url}/mirror")
         monkeypatch.setenv("UV_TORCH_BACKEND", "cu130")
         assert self.installed(lock_text(["app==1.0", "torch==2.0"], PYTHON), tmp_path) == ["app-1.0", "torch-2.0"]
+
+
+class TestBundle:
+    def fetched(self, lock: str, place: Path) -> list[str]:
+        file = place / "lock.txt"
+        file.write_text(lock, encoding="utf-8")
+        return [path.name for path in wheels.download_lock(file, PYTHON, place / "into", lambda _line: None)]
+
+    @pytest.mark.parametrize("local", [False, True])
+    def test_its_wheels_are_packed_wherever_they_come_from(
+        self, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, local: bool
+    ) -> None:
+        lock = lock_text(["torch==2.0+cpu"], PYTHON, special=CPU)
+        if local:
+            monkeypatch.setenv("UV_INDEX", f"pytorch-cpu={dead_index()}")
+            monkeypatch.setenv("UV_FIND_LINKS", str(torch.parent))
+        assert self.fetched(lock, tmp_path) == [torch.name]
+
+    def test_where_it_is_nowhere_one_line_says_what_to_do(
+        self, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        del torch
+        lock = lock_text(["torch==2.0+cpu"], PYTHON, special=CPU)
+        monkeypatch.setenv("UV_INDEX", f"pytorch-cpu={dead_index()}")
+        with pytest.raises(builds.UnreachableError, match=f"^{AWAY}$"):
+            self.fetched(lock, tmp_path)
 
 
 def test_pip_and_uv_take_exactly_what_is_pinned(torch: Path, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.pins import Special
-from gpu_casebook.packages import resolve, uv
+from gpu_casebook.packages import index as builds
+from gpu_casebook.packages import resolve
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
 from gpu_casebook.packages.resolve import lock_text, scratch_lock, write_locks
 from tests.conftest import IMAGES, MANIFEST, Checkout
@@ -257,4 +258,4 @@ def test_a_local_build_goes_before_the_locked_one_and_the_rest_stays(
     ],
 )
 def test_an_index_that_is_away_is_told_from_one_that_has_it_not(words: str, *, away: bool) -> None:
-    assert uv.unreachable(words) == away
+    assert builds.unreachable(words) == away

@@ -1,11 +1,12 @@
 """Build the image of a recipe, or find it: each stage that is not on the engine, in order."""
 
 import io
+import os
 import re
 import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,10 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import sole
 from gpu_casebook.images import bases
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
-from gpu_casebook.images.stages import UV, Stage, plan
-from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installable, wheel_bytes
-from gpu_casebook.packages.settings import BuildSettings, collect
+from gpu_casebook.images.stages import LOCK, UV, Stage, plan
+from gpu_casebook.packages import index
+from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, exactly, installable, wheel_bytes
+from gpu_casebook.packages.settings import BuildSettings, collect, for_uv
 from gpu_casebook.packages.sources import wheel
 from gpu_casebook.text import one_line, size
 from gpu_casebook.trial import Note, Recipe
@@ -130,8 +132,13 @@ def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
             make(client, parent, base, note)
     note(f"building {stage.reference}")
     confined = stage.part == "built"  # what it builds are programs that nobody here has read
+    lock = stage.files.get(LOCK, b"").decode()
+    there = index.wheels(lock, os.environ)
     with tempfile.TemporaryFile() as context:  # without a name: a build that is killed leaves none
-        _archive({**stage.files, **wheel(stage.upstream)}, context)
+        own = {path.name: path.resolve() for path in there} | (
+            {LOCK: exactly(lock).encode()} if lock and not confined else {}
+        )
+        _archive({**stage.files, **wheel(stage.upstream), **own}, context)
         output = build(
             client,
             context,
@@ -139,26 +146,34 @@ def make(client: DockerClient, stage: Stage, base: Base, note: Note) -> None:
             tag=stage.reference,
             labels={f"{LABEL}.key": stage.key, f"{LABEL}.image": stage.image, f"{LABEL}.base": base.identity},
             arguments={name: parent.reference for name, parent in stage.parents.items()},
-            settings=BuildSettings("") if confined else _settings(stage),
+            settings=BuildSettings("") if confined else _settings(stage, lock, there),
             network="none" if confined else "host",
         )
         with closing(output):
-            _follow(output, stage, note)
+            try:
+                _follow(output, stage, note)
+            except BuildError as error:
+                raise index.explained(error, lock) from error
 
 
-def _settings(stage: Stage) -> BuildSettings:
+def _settings(stage: Stage, lock: str, there: Sequence[Path]) -> BuildSettings:
     settings, more = collect(), ""
     if UV in stage.files:
         more += f"export UV_CONFIG_FILE=/mnt/{UV}\n"
-    if stage.upstream:
+    if index.pinned(lock) and not there and not index.mirror(for_uv(os.environ)):
+        more += f"export {index.BACKEND}=cpu\n"
+    if stage.upstream or there:
         more += 'export UV_FIND_LINKS="${UV_FIND_LINKS:+$UV_FIND_LINKS,}/mnt"\n'
     return replace(settings, script=settings.script + more)
 
 
-def _archive(files: Mapping[str, bytes], file: IO[bytes]) -> None:
+def _archive(files: Mapping[str, bytes | Path], file: IO[bytes]) -> None:
     """Write the build context as a tar archive."""
     with tarfile.open(fileobj=file, mode="w") as archive:
         for path, data in sorted(files.items()):
+            if isinstance(data, Path):
+                archive.add(data, path)
+                continue
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))

@@ -26,8 +26,9 @@ from gpu_casebook.packages.lock import alone, read_lock
 from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import PYTHON, Recipe
 
-_BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==")
-"""A line of a normalised lock that belongs into the stage `torch`."""
+_BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==|#")
+"""A line of a normalised lock that belongs into the stage `torch`: packages, and the name of their index."""
+LOCK = "lock.txt"
 UV = "uv.toml"
 """In the context of a stage: what uv is to know besides the machine's settings."""
 
@@ -98,9 +99,9 @@ def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
     )
     lock = normalised(recipe.lock)
     big = "".join(line for line in lock.splitlines(keepends=True) if _BIG.match(line))
-    torch = common(root, "torch", {"IMAGE": tools, "INSTALLER": installer}, {"lock.txt": big.encode()}, recipe.image)
+    torch = common(root, "torch", {"IMAGE": tools, "INSTALLER": installer}, {LOCK: big.encode()}, recipe.image)
     special = read_lock(recipe.lock).special
-    files = {"lock.txt": lock} | ({UV: alone(special.without_dependencies)} if special.without_dependencies else {})
+    files = {LOCK: lock} | ({UV: alone(special.without_dependencies)} if special.without_dependencies else {})
     below = _built(root, recipe, special.build, torch, installer) if special.build else torch
     stage = common(root, "environment", {"IMAGE": below, "INSTALLER": installer}, _encoded(files), recipe.image)
     return replace(stage, upstream=recipe.sources)
@@ -111,14 +112,14 @@ def _built(root: Path, recipe: Recipe, names: Collection[str], torch: Stage, ins
     lines = normalised(recipe.lock).splitlines(keepends=True)
     own = [line for line in lines if canonicalize_name(re.split(r"[=\[]", line)[0]) in names]
     rest = {
-        "lock.txt": "".join(line for line in lines if line not in own),
+        LOCK: "".join(line for line in lines if line not in own),
         "sources.txt": "".join(own),
         UV: alone(names),
     }
     files = _encoded(rest) | _files(root, "common/sources.py")
     sources = common(root, "sources", {"IMAGE": torch, "INSTALLER": installer}, files, torch.image)
     parents = {"IMAGE": replace(sources, upstream=recipe.sources), "INSTALLER": installer}
-    return common(root, "built", parents, _encoded({"lock.txt": "".join(own)}), torch.image)
+    return common(root, "built", parents, _encoded({LOCK: "".join(own)}), torch.image)
 
 
 def _encoded(files: Mapping[str, str]) -> dict[str, bytes]:
@@ -139,7 +140,8 @@ def _files(root: Path, pattern: str) -> dict[str, bytes]:
 
 
 def normalised(lock: str) -> str:
-    """Return the lock with a requirement and its hashes on each line, sorted and without comments."""
+    """Return the lock with a requirement and its hashes on each line, sorted, and of its comments an index's name."""
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)(^|\s)#.*$", "", lock))
     lines = (" ".join(line.split()) for line in joined.splitlines())
-    return "".join(f"{line}\n" for line in sorted(lines) if line)
+    indexes = "".join(f"# index: {name}\n" for name in read_lock(lock).special.indexes)
+    return indexes + "".join(f"{line}\n" for line in sorted(lines) if line)

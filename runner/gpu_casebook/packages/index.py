@@ -4,6 +4,7 @@ uv knows the index, as a torch backend. An index of that name in uv's settings (
 mirror of it. What a directory of wheels (`UV_FIND_LINKS`) has, by its hash, is asked of neither.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import file_digest
@@ -13,9 +14,15 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.pins import CPU_BUILD, SOURCES
 from gpu_casebook.packages.lock import entries, read_lock
 from gpu_casebook.packages.settings import ANY_INDEX, for_uv
+
+
+class UnreachableError(BuildError):
+    """A package index can't be reached."""
+
 
 NAME = "pytorch-cpu"
 BACKEND = "UV_TORCH_BACKEND"
@@ -83,6 +90,23 @@ def installing(text: str, environ: Mapping[str, str]) -> dict[str, str]:
         return reaching(environ, environ)
     others = not pinned(text) and any("+" in each.version for each in read_lock(text).pins if each.name != SOURCES)
     return dict(environ) if others else without_backend(environ)
+
+
+def explained(error: BuildError, text: str, settings: Mapping[str, str] | None = None) -> BuildError:
+    """Return what to say where a lock can't be installed: the error itself, unless the index can't be reached."""
+    words = str(error)
+    told = advice(words, pinned(text), for_uv(os.environ) if settings is None else settings)
+    if not told or not unreachable(words):
+        return error
+    log = re.search(r"\(the whole log: [^)\n]*\)|full log: \S+", words)
+    return UnreachableError(f"the environment could not be built: {told}" + (f" {log[0]}" if log else ""))
+
+
+def unreachable(words: str) -> bool:
+    """Return whether `words` of uv say that it could not connect to an index. A refused request does not count."""
+    refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
+    failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
+    return not refused and bool(re.search(failed, words, re.IGNORECASE))
 
 
 def advice(words: str, builds: Iterable[tuple[str, object]], settings: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from gpu_casebook.errors import BuildError
 from gpu_casebook.files import write_whole
@@ -167,7 +167,7 @@ def _lock(
         environ = index.reaching(environ, for_install(os.environ))
     try:
         _compile(asked, lock, python, *options, environ=environ)
-    except uv.UnreachableError:
+    except index.UnreachableError:
         if not builds or environ is local:
             raise
         for place in {path.parent for path in builds}:
@@ -175,6 +175,30 @@ def _lock(
         _compile(asked, lock, python, *options, environ=local)
         environ = local
     return lock, environ
+
+
+def addressed(text: str, python: str) -> str:
+    """Return a lock for pip, which has no torch backends: with the addresses of the files that PyTorch's index has.
+
+    Raises BuildError where the index can't be reached.
+    """
+    wanted = {name: str(version) for name, version in index.pinned(text)}
+    if not wanted:
+        return text
+    found: dict[str, str] = {
+        parse_wheel_filename(path.name)[0]: path.as_uri() for path in index.wheels(text, os.environ)
+    }
+    with tempfile.TemporaryDirectory(prefix="casebook-lock-") as scratch:
+        asked, files = Path(scratch, "asked.txt"), Path(scratch, "pylock.toml")
+        asked.write_text("".join(f"{name}=={version}\n" for name, version in wanted.items()))
+        if not found:
+            environ = index.reaching(index_settings(os.environ), for_install(os.environ))
+            _compile(asked, files, python, "--no-deps", "--format", "pylock.toml", environ=environ)
+            found = {each["name"]: _files(each)[0]["url"] for each in tomllib.loads(files.read_text())["packages"]}
+    return _ENTRY.sub(
+        lambda entry: entry[0].replace(f"=={entry[2]}", f" @ {found[entry[1]]}") if entry[1] in wanted else entry[0],
+        text,
+    )
 
 
 def _linked(paths: Iterable[Path], directory: Path) -> Path:
@@ -201,10 +225,12 @@ def _compile(source: Path, output: Path, python: str, *options: str, environ: Ma
     ended = uv.captured(command, environ, source.parent)
     if ended.returncode:
         words = uv.last_words(ended.stderr)
-        if uv.unreachable(words):
+        if index.unreachable(words):
             builds = (each.partition("==")[::2] for each in source.read_text().split() if "+" in each)
             advice = index.advice(words, builds, environ)
-            raise uv.UnreachableError(advice or f"the package index can't be reached, so nothing was locked: {words}")
+            raise index.UnreachableError(
+                advice or f"the package index can't be reached, so nothing was locked: {words}"
+            )
         hint = "; an environment names in `build` what has no wheel" if "no usable wheels" in words else ""
         raise BuildError(f"the requirements can't be locked: {words}{hint}")
 

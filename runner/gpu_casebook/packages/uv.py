@@ -22,10 +22,6 @@ _CROSS = "\N{MULTIPLICATION SIGN}"
 _FRAME = f" \t\N{BOX DRAWINGS LIGHT VERTICAL}\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}─▶├{_CROSS}"
 
 
-class UnreachableError(BuildError):
-    """A package index can't be reached."""
-
-
 def program() -> str:
     """Return the path of the uv that the runner depends on."""
     from uv import find_uv_bin  # noqa: PLC0415 a bundle with an image leaves uv out: nothing gets installed there
@@ -105,11 +101,7 @@ def install(directory: Path, recipe: Recipe, *, store: Path, log: Path, note: No
         try:
             _uv(command, store, log, note, place=file.parent, environ=environ)
         except BuildError as error:
-            words = str(error)
-            advice = index.advice(words, index.pinned(recipe.lock), environ) if unreachable(words) else None
-            if advice is None:
-                raise
-            raise UnreachableError(f"the environment could not be built: {advice} (the whole log: {log})") from None
+            raise index.explained(error, recipe.lock) from None
     (directory / ".lock").unlink(missing_ok=True)  # uv's own
 
 
@@ -159,13 +151,6 @@ def failure(output: str, log: Path) -> CasebookError:
     if re.search(r"no space left on device|\(os error (?:28|122)\)", output, re.IGNORECASE):
         return MachineError(f"the disk is full: the environment could not be built (the whole log: {log})")
     return BuildError(f"the environment could not be built: {last_words(output)} (the whole log: {log})")
-
-
-def unreachable(words: str) -> bool:
-    """Return whether `words` of uv say that it could not connect to the index. A refused request does not count."""
-    refused = re.search(r"HTTP status client error|status code: 4\d\d", words, re.IGNORECASE)
-    failed = r"failed to fetch|error sending request|dns error|connection refused|timed out"
-    return not refused and bool(re.search(failed, words, re.IGNORECASE))
 
 
 def last_words(output: str) -> str:

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import WHEEL_PLATFORMS
+from gpu_casebook.packages.resolve import addressed
 from gpu_casebook.packages.settings import for_pip
 from gpu_casebook.trial import Note
 
@@ -49,8 +50,9 @@ def download_pins(pins: Sequence[str], python: str, into: Path, note: Note) -> l
 
 
 def download_lock(lock: Path, python: str, into: Path, note: Note) -> list[Path]:
-    """Download the wheels of a lock, each checked against its hash. Raises BuildError."""
+    """Download the wheels of a lock, a file to be written to, each checked against its hash. Raises BuildError."""
     note(f"fetching the wheels of {lock.name}")
+    lock.write_text(addressed(lock.read_text(encoding="utf-8"), python), encoding="utf-8")
     return _download(["--require-hashes", "--requirement", str(lock)], python, into, f"the packages of {lock.name}")
 
 

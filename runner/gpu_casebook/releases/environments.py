@@ -19,9 +19,9 @@ from gpu_casebook.engines.guard import Guard, guarded, tries
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.files import sole
 from gpu_casebook.kinds import Variant
+from gpu_casebook.packages.index import UnreachableError, unreachable
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock
-from gpu_casebook.packages.uv import UnreachableError, unreachable
 from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.plan import Plan
