@@ -1,0 +1,28 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch==2.13.0"]
+# ///
+"""Look rows up by weight[ids] and make one backward, with the same numbers each time.
+
+What to look for: run the script twice. gradient, a hash of the gradient's bits, is another each time. rel_err, from
+float64, is that of rounding.
+"""
+
+import hashlib
+
+import torch
+
+ROWS, WIDTH, IDS = 8, 4, 200_000  # few rows and many look-ups: many additions to one number
+torch.set_num_threads(2)  # on a machine with one core PyTorch would use one, and add in one order
+
+generator = torch.Generator().manual_seed(0)
+weight = torch.randn(ROWS, WIDTH, generator=generator, requires_grad=True)
+ids = torch.randint(ROWS, (IDS,), generator=generator)
+upstream = torch.randn(IDS, WIDTH, generator=generator)
+
+weight[ids].backward(upstream)
+
+bits = bytes(weight.grad.view(torch.uint8).flatten().tolist())
+print(f"gradient=sha256:{hashlib.sha256(bits).hexdigest()}")
+exact = torch.zeros(ROWS, WIDTH, dtype=torch.double).index_add_(0, ids, upstream.double())
+print(f"rel_err={(weight.grad - exact).norm() / exact.norm():.3g}")
