@@ -85,6 +85,10 @@ class TestLock:
             lock_text(WANTED, "3.11")
 
     @pytest.mark.usefixtures("torch")
+    def test_the_newest_is_the_newest_build(self) -> None:
+        assert "\ntorch==2.0+cpu \\\n" in scratch_lock(["app", "torch"], "3.11", special=CPU)
+
+    @pytest.mark.usefixtures("torch")
     def test_a_variant_that_pins_no_build_has_the_release(self) -> None:
         assert "\ntorch==2.0 \\\n" in lock_text(["app==1.0", "torch==2.0"], "3.11", special=CPU)
 
@@ -119,6 +123,7 @@ class TestInstall:
         monkeypatch.delenv("UV_INDEX")
         assert self.installed(lock, tmp_path) == ["app-1.0", "torch-2.0+cpu"]
         assert [path.name for path in builds.wheels(lock, {"UV_FIND_LINKS": str(torch.parent)})] == [torch.name]
+        assert builds.wheels(lock, {"UV_FIND_LINKS": str(own.parent)}) == []
 
     def test_without_a_mirror_uv_knows_the_index(self, lock: str) -> None:
         assert builds.installing(lock, {})["UV_TORCH_BACKEND"] == "cpu"

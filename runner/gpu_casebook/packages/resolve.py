@@ -161,9 +161,10 @@ def _lock(
     options = ["--generate-hashes", "--no-annotate", *_from_source(special)]
     builds = index.candidates(requirements, os.environ) if special.indexes else []
     local = {**environ, "UV_FIND_LINKS": str(_linked(builds, directory / "wheels"))}
+    # Of two variants one alone may pin such a build. What is not pinned is to be the newest: of its kind.
     if builds and index.wheels(previous, os.environ):
         environ = local
-    elif special.indexes and any(each.endswith(CPU_BUILD) for each in requirements):  # the other variant may have it
+    elif special.indexes and any(each.endswith(CPU_BUILD) or "==" not in each for each in requirements):
         environ = index.reaching(environ, for_install(os.environ))
     try:
         _compile(asked, lock, python, *options, environ=environ)
