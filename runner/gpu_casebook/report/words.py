@@ -72,9 +72,10 @@ def what_ran(provenance: str, project: str, semantics: int = SEMANTICS) -> str:
 
 def then(run: Evidence, case: CaseFacts) -> list[str]:
     """Return what of the project ran then, where that is recorded and is not what the case has by now."""
-    if run.semantics < _TOLD_SINCE or run.case.provenance == case.provenance:
+    told = run.semantics >= _TOLD_SINCE or case.provenance == "sources"  # which nothing was, before that was told
+    if not told or run.case.provenance == case.provenance:
         return []
-    return [f"Then: {what_ran(run.case.provenance, case.upstream.project)}"]
+    return [f"Then: {what_ran(run.case.provenance, case.upstream.project, run.semantics)}"]
 
 
 def share(rate: Rate | None) -> str:
