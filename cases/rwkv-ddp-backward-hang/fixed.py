@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "triton==3.6.0"]
+# dependencies = ["torch==2.13.0"]
 # ///
 """Two ranks train a vision-language model under DistributedDataParallel, and rank 1's batch has no images.
 
