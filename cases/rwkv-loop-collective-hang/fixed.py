@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "triton==3.6.0"]
+# dependencies = ["torch==2.13.0"]
 # ///
 """Two ranks run a recurrence under FSDP as one unit, over 6 and 9 time steps.
 
