@@ -101,6 +101,12 @@ def new(session: nox.Session) -> None:
     call(session, "gpu_casebook", "new", *session.posargs)
 
 
+@nox.session(venv_backend="none", default=False)
+def add(session: nox.Session) -> None:
+    """Add a whole case, tried and reviewed: -- CASE --from SCRIPT --issue URL; what is missing is asked."""
+    call(session, "gpu_casebook", "add", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
     """Check all manifests, scripts and locks (-- CASE ... to review some, with their trials)."""

@@ -5,10 +5,20 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_casebook.author.complaints import SECTIONS, of_links, of_manifest, of_privacy, of_readme, of_script
+from gpu_casebook.author.complaints import (
+    SECTIONS,
+    of_figures,
+    of_links,
+    of_manifest,
+    of_privacy,
+    of_readme,
+    of_script,
+    of_title,
+)
 from gpu_casebook.author.draft import Draft, files
 from gpu_casebook.author.review import static
 from gpu_casebook.errors import Problem, Severity
+from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import discover
 from gpu_casebook.manifest.model import Manifest
 from tests.conftest import IMAGES, MANIFEST
@@ -55,6 +65,31 @@ class TestReadme:
     def test_a_heading_inside_of_a_fence_is_none(self) -> None:
         text = README.replace("## Why\n", "```\n## Why\n```\n")
         assert len(told(of_readme(text, "README.md", lambda _: True))) == 1
+
+
+def test_the_heading_is_the_title() -> None:
+    assert told(of_title("# A `sum` is off\n", "README.md", "A sum is off")) == []
+    assert told(of_title("# Another\n", "README.md", "A sum is off")) == [
+        "1: has another title than case.yaml: A sum is off"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("rel_err=0.52", None),
+        ("it prints `rel_err=0.523`, twice", None),
+        ("loss_ratio=7", None),
+        ("`max_steps=3` is set; lr=1e-5", None),
+        ("rel_err=0.9", "rel_err=0.9: no evidence and no bound of this case has that value"),
+        ("`loss_ratio=1.5`", "loss_ratio=1.5: no evidence and no bound of this case has that value"),
+        ("leaked_per_call=2.000", "leaked_per_call=2.000: no script of this case prints leaked_per_call"),
+    ],
+)
+def test_quoted_figures_are_those_that_were_seen(line: str, wrong: str | None) -> None:
+    known: dict[str, list[float | Bound]] = {"rel_err": [0.5214], "loss_ratio": [Bound.parse("> 6, < 8")]}
+    found = told(of_figures(f"# T\n\n{line}\n", "README.md", known, "train(max_steps=3)"))
+    assert found == ([f"3: {wrong}"] if wrong else [])
 
 
 class TestLinks:
@@ -159,9 +194,18 @@ class TestManifest:
         [
             ({"title": "x" * 111}, "3: has 111 characters, of 110"),
             ({"title": "It fails."}, "3: ends with a full stop, and a title has none"),
-            ({"repro": {"expect": {"cuda_error": "cudaErrorIllegalAddress"}}}, "20: any failure of this kind would do"),
-            ({"repro": {"expect": {"hang": {"after": "20s", "stack": "all_reduce"}}}}, "20: any failure of this kind"),
-            ({"repro": {"expect": {"exception": "ValueError", "message": r".*\d+ of"}}}, "20: the message '.*"),
+            (
+                {"repro": {"expect": {"cuda_error": "cudaErrorIllegalAddress"}}, "failure": "illegal-access"},
+                "20: any failure of this kind would do",
+            ),
+            (
+                {"repro": {"expect": {"hang": {"after": "20s", "stack": "all_reduce"}}}, "failure": "hang"},
+                "20: any failure of this kind",
+            ),
+            (
+                {"repro": {"expect": {"exception": "ValueError", "message": r".*\d+ of"}}, "failure": "exception"},
+                "20: the message '.*",
+            ),
         ],
     )
     def test_complaints(self, changed: dict[str, Any], line: str) -> None:
@@ -173,6 +217,36 @@ class TestManifest:
             "1: has no link to a report; readers look there first"
         ]
         assert told(self.findings(upstream=self.upstream(fixed=None))) == ["1: by which version or commit? Add fixed:"]
+
+    @pytest.mark.parametrize(
+        ("kind", "expect", "line"),
+        [
+            (
+                "hang",
+                {"figures": {"rel_err": "> 1e-2"}},
+                "1: hang shows in hang, and repro's expectation names none of it",
+            ),
+            ("crash", {"figures": {"rel_err": "> 1e-2"}}, "1: crash shows in signal or exit_status, and repro's"),
+            ("leak", {"growth": {"series": "held", "per_step": "> 1"}}, None),
+            ("wrong-numbers", {"figures": {"rel_err": "> 1e-2"}}, None),
+        ],
+    )
+    def test_the_kind_is_one_that_the_expectation_can_show(
+        self, kind: str, expect: dict[str, Any], line: str | None
+    ) -> None:
+        found = told(self.findings(upstream=self.upstream(), failure=kind, repro={"expect": expect}))
+        assert [each.startswith(line or "") for each in found] == [True] * bool(line)
+
+    def test_a_hang_is_called_one(self) -> None:
+        hang = {"expect": {"hang": {"after": "20s", "stack": "all_reduce"}, "figures": {"rel_err": "> 1e-2"}}}
+        found = told(self.findings(upstream=self.upstream(), repro=hang))
+        assert found == ["1: repro's expectation is a hang, and this says wrong-numbers"]
+
+    def test_the_issue_is_the_projects_or_another_link_is(self) -> None:
+        other = self.upstream(issue="https://github.com/else/where/issues/1")
+        line = "1: is o/n, and the issue is one of else/where; no link leads to the former"
+        assert told(self.findings(upstream=other)) == [line]
+        assert told(self.findings(upstream=other | {"links": ["https://github.com/O/n/pull/3"]})) == []
 
     def test_notes(self) -> None:
         environments = {"current": {"image": "cuda13", "requirements": ["numpy==2.2.6"], "gpus": 1}}

@@ -122,7 +122,7 @@ def test_what_was_seen_is_declared() -> None:
     assert data["fixed"]["expect"] == PROPOSAL.fixed
     assert data["timeout"] == "240s"
     told = [what for _, what in blanks(manifest(DRAFTS["with a trial"]))]
-    assert "confirm, and remove this line. One trial showed: ValueError: it's off" in told
+    assert "confirm, and remove this line. Trials showed: ValueError: it's off" in told
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def fixed_of(draft: Draft) -> tuple[dict[str, Any], str]:
 
 def test_what_fixed_py_is_held_to_says_what_it_rests_on() -> None:
     expect, what = fixed_of(DRAFTS["a release"])
-    assert what == "confirm, and remove this line. One trial showed: rows=3"
+    assert what == "confirm, and remove this line. Trials showed: rows=3"
     expect, what = fixed_of(DRAFTS["with a trial"])
     assert what.endswith("Not tried, but guessed after a trial of repro.py: ValueError: it's off")
     expect, what = fixed_of(replace(DRAFTS["with a trial"], proposal=replace(PROPOSAL, fixed={})))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative
+from gpu_casebook.author.imports import Requirements, active_python, ask, imports, loaded, relative, variables
 from gpu_casebook.errors import UsageError
 
 TOLD: dict[str, Any] = {
@@ -60,6 +60,27 @@ class TestImports:
         assert not relative(ast.parse("from x import y"))
 
 
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("os.environ['A']; os.environ.get('B', 1); os.getenv('C'); environ.setdefault('D', '1')", {"A", "B", "C", "D"}),
+        ("if 'A' in os.environ and 'B' not in os.environ: pass", {"A", "B"}),
+        ("os.environ['A'] = '1'\nprint(os.environ['B'] == '1')", {"B"}),
+    ],
+)
+def test_variables_that_are_read(source: str, names: set[str]) -> None:
+    assert variables(source) == names
+
+
+def test_what_was_imported_after_the_start_is_told_by_python_itself() -> None:
+    code = "import sys, json.decoder, packaging.version; print('own', file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True)
+    stderr, modules = loaded(ended.stderr)
+    assert stderr == "own\n"
+    assert {"json", "packaging"} <= modules.keys()
+    assert not {"site", "encodings", "packaging.version"} & modules.keys()
+
+
 class TestRequired:
     def test_pinned_to_what_is_installed(self) -> None:
         assert needs("import numpy\nimport os, yaml") == (["numpy==2.2.6", "pyyaml==6.0.3"], [])
@@ -78,9 +99,11 @@ class TestRequired:
     def test_an_unknown_one_that_may_be_missing_is_none(self) -> None:
         assert needs("try:\n    import nowhere\nexcept ImportError:\n    nowhere = None") == ([], [])
 
-    def test_a_file_beside_the_script_is_said_to_be_one(self) -> None:
-        _, blanks = needs("import helper", beside=("helper",))
-        assert blanks == ["helper is a file beside the script; a case's script stands alone: put it into the script"]
+    def test_a_file_beside_the_script_is_refused_as_one(self) -> None:
+        with pytest.raises(
+            UsageError, match="helper is a file beside the script; a case's script stands alone: put it into"
+        ):
+            needs("import helper", beside=("helper",))
 
     def test_what_the_index_may_not_have_is_a_blank(self) -> None:
         assert needs("import mine")[1] == [

@@ -8,13 +8,14 @@ import yaml
 
 from gpu_casebook.author import new as author
 from gpu_casebook.author.check import check_all
-from gpu_casebook.author.new import NewCase, new
+from gpu_casebook.author.new import NewCase, begin
+from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, CasebookError, ManifestError, UsageError
 from gpu_casebook.manifest.case import load
 from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, Checkout
-from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
+from tests.fakes import FIXED, LOCK, REPRO, FakeEngine, locked
 
 SCRIPT = '"""A sum loses small terms."""\nimport packaging\n\nprint(f"rel_err={vars(packaging).get(0, 0.5)}")\n'
 
@@ -25,6 +26,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     (checkout.root / "bug.py").write_text(SCRIPT)
     monkeypatch.chdir(checkout.root)
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    monkeypatch.setattr(author, "lock_text", lambda *_: LOCK)
     return checkout.root
 
 
@@ -36,8 +38,8 @@ def made(root: Path, **wanted: Any) -> tuple[Path, list[str]]:
         "trial": False,
         "python": Path(sys.executable),
     }
-    directory, notes = new(root, NewCase(**options | wanted), said.append)
-    return directory, [*said, *notes]
+    begun = begin(root, NewCase(**options | wanted), said.append)
+    return begun.write(), [*said, *begun.notes]
 
 
 class TestWritten:
@@ -70,7 +72,7 @@ class TestWritten:
         assert "    figures:\n      rel_err: '> 5e-02'\n" in (directory / "case.yaml").read_text()
         assert "rel_err: '< 1e-5'" in (directory / "case.yaml").read_text()
         assert any(line.startswith("repro: rel_err=0.5 (") for line in said)
-        assert "\n    rel_err=0.5\n" in (directory / "README.md").read_text()
+        assert "\n```\nrel_err=0.5\n```\n" in (directory / "README.md").read_text()
 
     def test_blanks_are_named_one_by_one_until_they_are_gone(self, here: Path) -> None:
         directory, _ = made(here, issue="o/n#1")
@@ -124,7 +126,7 @@ class TestRelease:
 
     def test_another_version_than_the_buggy_one_is_not_tried(self, here: Path) -> None:
         directory, said = made(here, trial=True, buggy=["packaging==20.0"], fixed=["packaging==20.1"])
-        assert any(line.startswith("not tried: packaging ") for line in said)
+        assert any(line.startswith("not tried: packaging==20.0 is wanted, and ") for line in said)
         assert "rel_err" not in (directory / "case.yaml").read_text()
 
     def test_the_buggy_one_is_tried_where_it_is_installed(self, here: Path) -> None:
@@ -144,6 +146,10 @@ class TestRelease:
         [
             ({"buggy": ["a==1"]}, "--buggy and --fixed belong together"),
             ({"buggy": ["a==1"], "fixed": ["a==1"]}, "are the same; a release case needs two versions"),
+            (
+                {"buggy": ["a==1"], "fixed": ["b==1"]},
+                "--buggy names a and --fixed b; name the same packages in two versions",
+            ),
             ({"buggy": ["a"], "fixed": ["a==2"]}, "--buggy: 'a' is not pinned; write a==VERSION"),
         ],
     )
@@ -171,8 +177,8 @@ class TestRelease:
             "over_exact_1": "> 0.99, < 1.01",
             "over_exact_8": "> 0.99, < 1.01",
         }
-        assert "fixed: over_exact_8=1 (0.5 s)" in said
-        assert "\n    over_exact_8=8\n" in (directory / "README.md").read_text()
+        assert "fixed: over_exact_8=1 (3 trials, 0.5 s at most)" in said
+        assert "\n```\nover_exact_8=8\n```\n" in (directory / "README.md").read_text()
         assert not any("fixed: not tried" in line for line in said)
 
     def test_where_nothing_is_known_of_the_fix_its_figures_are_placeholders(self, here: Path) -> None:
@@ -196,9 +202,195 @@ class TestRelease:
         assert not any("belongs to no environment" in each.what for each in check_all(here, ["my-case"]))
 
 
+class TestAsItIsHere:
+    """What the author's machine decides ends up in the case."""
+
+    def test_a_script_that_ran_without_a_gpu_asks_for_none(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hardware, "gpus", list)
+        (here / "bug.py").write_text("DEVICES = ['cuda', 'cpu']\nprint('rel_err=0.5')\n")
+        directory, said = made(here, trial=True)
+        text = (directory / "case.yaml").read_text()
+        assert "image: cpu" in text
+        assert "gpus" not in text
+        assert "no GPU is here, and the trials need none: the case asks for none either" in said
+
+    def test_an_interpreted_kernel_is_simulated(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hardware, "gpus", list)
+        (here / "bug.py").write_text("# TRITON_INTERPRET\nD = 'cuda'\nprint('rel_err=0.5')\n")
+        spec = yaml.safe_load((made(here, trial=True)[0] / "case.yaml").read_text())["environments"]["interpreter"]
+        assert (spec["grade"], spec["image"]) == ("simulated", "cpu")
+
+    def test_variables_that_the_script_reads_or_that_are_given(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        code = "import os\nif os.environ['MY_FLAG'] + os.getenv('GIVEN', '') == '12':\n    raise ValueError('both')\n"
+        (here / "bug.py").write_text(code)
+        monkeypatch.setenv("MY_FLAG", "1")
+        monkeypatch.setenv("TORCH_LOGS", "all")
+        directory, said = made(here, trial=True, variables=["GIVEN=2"])
+        manifest = yaml.safe_load((directory / "case.yaml").read_text())
+        assert manifest["environments"]["cpu"]["variables"] == {"GIVEN": "2", "MY_FLAG": "1"}
+        assert manifest["repro"]["expect"]["exception"] == "ValueError"
+        assert "TORCH_LOGS is set here and not kept; if it matters: --variable TORCH_LOGS=VALUE" in said
+
+    def test_a_secret_is_not_kept(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (here / "bug.py").write_text("import os\nos.environ.get('HF_TOKEN')\nos.environ.get('HOME')\n")
+        monkeypatch.setenv("HF_TOKEN", "x")
+        directory, _ = made(here)
+        assert "variables" not in (directory / "case.yaml").read_text()
+
+    def test_what_was_loaded_and_no_lock_has_is_pinned_too(self, here: Path) -> None:
+        (here / "bug.py").write_text("__import__('yaml')\nprint('rel_err=0.5')\n")
+        directory, said = made(here, trial=True)
+        assert f"requirements: [pyyaml=={yaml.__version__}]" in (directory / "case.yaml").read_text()
+        assert f"loaded by what the script imports, and so pinned too: pyyaml=={yaml.__version__}" in said
+
+    def test_what_a_locked_trial_lacks_is_pinned_and_tried_again(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lacks = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'yaml'\n"
+        engine = FakeEngine({"repro.py": [*[replace(REPRO, exit_status=1, stdout="", stderr=lacks)] * 3, REPRO]})
+        monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+        directory, said = made(here, trial=True, engine="venv")
+        assert f"pyyaml=={yaml.__version__}" in (directory / "case.yaml").read_text()
+        assert f"imported at run time, and so pinned too: pyyaml=={yaml.__version__}" in said
+        assert len(engine.recipes) == 2
+
+    def test_pins_that_can_not_live_together_are_one_line_and_nothing_is_written(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> str:
+            raise BuildError("the requirements can't be locked: a==1 and b==2 are unsatisfiable")
+
+        monkeypatch.setattr(author, "lock_text", refuse)
+        with pytest.raises(BuildError, match="unsatisfiable; choose other versions with --require NAME==VERSION"):
+            made(here, trial=True)
+        assert list((here / "cases").iterdir()) == []
+
+    def test_without_the_index_it_is_tried_and_not_locked(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unreachable(*_: object) -> str:
+            raise BuildError("the package index can't be reached, so nothing was locked: no route")
+
+        monkeypatch.setattr(author, "lock_text", unreachable)
+        directory, said = made(here, trial=True)
+        assert "rel_err: '> 5e-02'" in (directory / "case.yaml").read_text()
+        assert any(line.startswith("not locked: the package index can't be reached") for line in said)
+        assert not (directory / "locks").exists()
+
+    def test_a_required_version_goes_before_the_installed_one(self, here: Path) -> None:
+        directory, said = made(here, trial=True, require=["packaging==24.0"])
+        assert "requirements: [packaging==24.0]" in (directory / "case.yaml").read_text()
+        assert any(line.startswith("not tried: packaging==24.0 is wanted, and ") for line in said)
+
+    def test_three_trials_and_more_where_they_differ(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        passed = replace(REPRO, stdout="rel_err=0\n")
+        for ends, count in (([REPRO], 3), ([REPRO, passed, REPRO], 12)):
+            engine = FakeEngine({"repro.py": ends})
+            monkeypatch.setattr(choosing, "choose", lambda *_, engine=engine: engine)
+            made(here, id=f"case-{count}", trial=True, engine="venv")
+            assert len(engine.requests) == count
+
+
+class TestFixedFrom:
+    def test_both_sides_are_tried_and_bounded(self, here: Path) -> None:
+        (here / "good.py").write_text(SCRIPT.replace("0.5", "1e-7").replace("loses", "keeps"))
+        directory, said = made(here, trial=True, fixed_source=here / "good.py")
+        manifest = yaml.safe_load((directory / "case.yaml").read_text())
+        assert manifest["repro"]["expect"] == {"figures": {"rel_err": "> 5e-02"}}
+        assert manifest["fixed"]["expect"] == {"figures": {"rel_err": "< 1e-5"}}
+        assert "1e-7" in (directory / "fixed.py").read_text()
+        assert "TODO" not in (directory / "fixed.py").read_text()
+        assert any(line.startswith("fixed: rel_err=1e-07 (3 trials") for line in said)
+        assert "| `fixed.py` | rel_err=1e-07 |" in (directory / "README.md").read_text()
+
+    def test_a_release_case_has_one_script(self, here: Path) -> None:
+        with pytest.raises(UsageError, match="--fixed-from is another script, and a release case has one"):
+            made(here, fixed_source=here / "bug.py", buggy=["a==1"], fixed=["a==2"])
+
+
+class TestAgain:
+    def test_what_is_not_committed_is_replaced(self, here: Path) -> None:
+        made(here)
+        directory, _ = made(here, again=True, issue="o/n#1")
+        assert "o/n" in (directory / "case.yaml").read_text()
+
+    def test_what_is_committed_is_not(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        directory, _ = made(here)
+        before = (directory / "case.yaml").read_text()
+        monkeypatch.setattr(author, "git", lambda *words: "cases/my-case/case.yaml\n" if "ls-files" in words else None)
+        with pytest.raises(UsageError, match="is committed, and --again replaces only what is not"):
+            made(here, again=True, issue="o/n#1")
+        assert (directory / "case.yaml").read_text() == before
+
+
+class TestAdd:
+    WORDS = ("--why", "It is.", "--fix", "It is not.", "--yours", "It looks so.", "--title", "A sum is off")
+    SOURCES = ("--from", "bug.py", "--fixed-from", "good.py", "--require", "numpy==1.26.4", "--issue", "numpy/numpy#1")
+
+    @pytest.fixture(autouse=True)
+    def engine(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        good, bad = [replace(FIXED, stdout="rel_err=1e-7\n")], [REPRO]
+        engine = FakeEngine({"repro.py": bad * 6 + good, "fixed.py": good * 7 + bad})
+        monkeypatch.setattr(choosing, "choose", lambda *_: engine)
+        monkeypatch.setattr(author, "lock_text", locked)
+        monkeypatch.setattr(hardware, "gpus", list)
+        (here / "bug.py").write_text("import numpy\nprint(f'rel_err={numpy.mean([1, 2]) - 2}')\n")
+        (here / "good.py").write_text("import numpy\nprint(f'rel_err={numpy.mean([1, 3]) - 2}')\n")
+
+    def test_with_all_answers_given_it_asks_nothing_and_the_review_is_clean(self, here: Path) -> None:
+        more = ("--kind", "wrong-numbers", "--because", "It goes round it.")
+        status, said = casebook("add", "my-case", *self.SOURCES, *self.WORDS, *more)
+        assert said.splitlines()[-1] == "my-case: 0 errors, 0 warnings, 0 notes"
+        assert status == 0
+        texts = {path.name: path.read_text() for path in (here / "cases" / "my-case").iterdir() if path.is_file()}
+        assert not any("TODO" in text for text in texts.values())
+        assert "It is not." in texts["README.md"]
+        assert "title: A sum is off\n" in texts["case.yaml"]
+        assert "provenance: release-workaround\nbecause: It goes round it.\n" in texts["case.yaml"]
+
+    def test_what_is_missing_is_one_line_where_nobody_can_be_asked(self, here: Path) -> None:
+        status, said = casebook("add", "my-case", *self.SOURCES)
+        assert status == 2
+        assert said.splitlines()[-1].startswith("casebook: --title is missing, and nobody is here to be asked: ")
+        assert list((here / "cases").iterdir()) == []
+
+    def test_what_is_missing_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers = {"The fix: a": "good.py", "The report": "numpy/numpy#1", "Why the fix": "It goes round it"}
+        asked = []
+
+        def prompt(question: str, default: str | None = None) -> str:
+            asked.append(question)
+            given = next((answer for begins, answer in answers.items() if question.startswith(begins)), default)
+            return given if given is not None else "It is so"
+
+        monkeypatch.setattr("typer.prompt", prompt)
+        monkeypatch.setattr("gpu_casebook.author.cli.somebody", lambda: True)
+        status, said = casebook("add", "my-case", "--from", "bug.py", "--require", "numpy==1.26.4")
+        assert status == 0, said
+        assert [each.partition(":")[0].partition(" (")[0] for each in asked] == [
+            "The report",
+            "The fix",
+            "What fails, and when, in one line",
+            "Why",
+            "The fix",
+            "Is it yours",
+            "Why the fix is a work-around",
+            "Kind of failure",
+        ]
+
+
 @pytest.mark.parametrize(
     ("source", "line"),
     [
+        ("open('data.bin')\n", "bug.py reads data.bin, which lies beside it; a trial has the script alone"),
+        ("import sys\nprint(float(sys.argv[1]))\n", "bug.py reads sys.argv, and a trial gives no arguments"),
+        ("from . import x\n", "imports relatively (from . import ...), and a case's script stands alone"),
+        ("import beside\n", "beside is a file beside the script; a case's script stands alone"),
+        (
+            "print('hello')\n",
+            "nothing shows the failure: let it raise, or print a line name=value. Nothing was written",
+        ),
+        ("import nowhere\n", "the script lacks a package here, so this trial says nothing: No module named 'nowhere'"),
         ("def f(:\n", "bug.py:1: is not Python"),
         ("x = '\\x'\n" + "y" * 70_000, "bug.py"),
         ("# /// script\n# dependencies = [\n# ///\n", "has a header that is not TOML"),
@@ -208,6 +400,8 @@ class TestRelease:
 )
 def test_a_script_that_can_be_no_case_is_one_line_and_nothing_is_written(here: Path, source: str, line: str) -> None:
     (here / "bug.py").write_text(source)
+    for name in ("data.bin", "beside.py"):
+        (here / name).write_text("")
     status, said = casebook("new", "my-case", "--from", "bug.py")
     assert status == 2
     assert line in said.splitlines()[-1]
@@ -251,6 +445,13 @@ def test_what_is_there_is_left_alone(here: Path) -> None:
         (["--issue", "https://example.org/x/1"], "not a report on GitHub"),
         (["--from", "bug.py", "--python", "gone"], "--python gone: there is no such file"),
         (["--from", "bug.py", "--timeout", "soon"], "--timeout soon"),
+        (
+            ["--from", "nb.ipynb"],
+            "nb.ipynb: is a notebook; make a script of it: jupyter nbconvert --to script nb.ipynb",
+        ),
+        (["--from", "bug.py", "--variable", "A"], "--variable A: write NAME=VALUE"),
+        (["--from", "bug.py", "--variable", "HOME=/x"], "--variable HOME=/x: Value error, HOME is set by the runner"),
+        (["--from", "bug.py", "--require", "a"], "--require: 'a' is not pinned; write a==VERSION"),
     ],
 )
 def test_mistakes_in_the_command(here: Path, words: list[str], line: str) -> None:

@@ -6,14 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.author.propose import LENGTH, keep_discriminating_figures, pattern, proof, propose
+from gpu_casebook.author import propose as proposing
+from gpu_casebook.author.draft import Proposal
+from gpu_casebook.author.propose import LENGTH, pattern, told_apart
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Outcome
 from gpu_casebook.judging.expectation import judge, observe
 from gpu_casebook.kinds import Failure
 from gpu_casebook.manifest.model import Expectation
+from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.recordings import Recording, recordings
+
+
+def propose(result: TrialResult, name: str) -> Proposal:
+    return proposing.propose([result], name)
+
+
+def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
+    return proposing.proof([result], name, failing)
 
 
 def ended(stdout: str = "", raised: str = "", status: int | None = None, **more: Any) -> TrialResult:
@@ -161,7 +172,7 @@ class TestProof:
         assert bounds["loss_over_ln2_1x8"] == "> 0.99, < 1.01"
         assert bounds["ranks_loaded"] == "== 2"
         assert passed.seen == "loss_over_ln2_1x8=1, ranks_loaded=2"
-        assert keep_discriminating_figures(failing, passed).seen == "loss_over_ln2_1x8=8, ranks_loaded=0"
+        assert told_apart(failing, passed)[0].seen == "loss_over_ln2_1x8=8, ranks_loaded=0"
         assert passed.remarks == []
 
     def test_an_error_that_satisfies_repros_bound_gets_none_like_it(self) -> None:
@@ -175,9 +186,7 @@ class TestProof:
         assert passed.remarks == [told]
         raised = propose(ended("rows=17\n", raised="ValueError: no"), "repro.py")
         assert proof(ended("rows=17\n"), "fixed.py", raised).remarks == []
-        assert (
-            keep_discriminating_figures(raised, proof(ended("rows=18\n"), "fixed.py", raised)).seen == "ValueError: no"
-        )
+        assert told_apart(raised, proof(ended("rows=18\n"), "fixed.py", raised))[0].seen == "ValueError: no"
 
 
 @pytest.mark.parametrize(
@@ -217,6 +226,124 @@ def test_errors_that_are_small_already_are_no_proposal_for_the_fix() -> None:
     assert propose(ended("fwd_rel_err=1e-7\nratio=8\n"), "x.py").fixed == {}
     raised = ended("grad_err=0\n", raised="AssertionError: wrong")
     assert propose(raised, "x.py").fixed == {"figures": {"grad_err": "< 1e-5"}}
+
+
+class TestSeveral:
+    """Several trials of one script."""
+
+    def test_bounds_hold_of_all_of_them(self) -> None:
+        results = [
+            ended(f"rel_err={err}\nloss={loss}\nrows=17\n") for err, loss in ((0.5, 1.0), (0.2, 1.5), (0.9, 2.0))
+        ]
+        repro = proposing.propose(results, "x.py").repro
+        assert repro["figures"] == {"rel_err": "> 2e-02", "loss": "> 0.48, < 2.52", "rows": "== 17"}
+        for each in results:
+            assert judge(Expectation.model_validate(repro), each, observe(each)).outcome is Outcome.AS_EXPECTED
+
+    @pytest.mark.parametrize("passed", [ended("steps=3\nrel_err=0\n"), ended("steps=3\n")])
+    def test_a_failure_that_comes_now_and_then_has_a_rate(self, passed: TrialResult) -> None:
+        failed = ended("steps=3\n", raised="ValueError: lost")
+        proposal = proposing.propose([passed, failed, passed, failed], "x.py")
+        assert proposal.failure is Failure.RACE
+        assert proposal.repro == {
+            "exception": "ValueError",
+            "message": "lost",
+            "figures": {"steps": "== 3"},
+            "rate": ">= 0.2",
+        }
+        assert proposal.trials == 60
+        assert "it failed in 2 of 4 trials, so a rate is proposed: measure it longer" in proposal.remarks
+
+    def test_wrong_numbers_that_come_now_and_then_have_one_too(self) -> None:
+        proposal = proposing.propose([ended("lost_err=0\n"), ended("lost_err=0.5\n")], "x.py")
+        assert proposal.repro == {"figures": {"lost_err": "> 5e-02"}, "rate": ">= 0.2"}
+
+    def test_they_agree_if_all_show_it_or_none_does(self) -> None:
+        good, bad = ended("rel_err=0\n"), ended("rel_err=1\n")
+        assert proposing.agree([bad, bad])
+        assert proposing.agree([good, good])
+        assert not proposing.agree([bad, good, bad])
+
+    def test_a_message_is_taken_up_to_where_it_differs(self) -> None:
+        results = [ended(raised=f"ValueError: lost row {row} of 9") for row in ("three", "four")]
+        assert proposing.propose(results, "x.py").repro["message"] == "lost row"
+
+    def test_digests_that_differ(self) -> None:
+        results = [ended(f"output=sha256:{letter * 64}\nrows=3\n") for letter in "ab"]
+        proposal = proposing.propose(results, "x.py")
+        assert proposal.failure is Failure.RACE
+        assert proposal.repro == {"figures": {"rows": "== 3"}, "differs": ["output"]}
+        assert proposing.proof(results[:1] * 2, "x.py", proposal).fixed["same"] == ["output"]
+
+
+class TestGrowth:
+    LEAK = "".join(f"held[{step}]={1000 * step}\n" for step in range(30))
+
+    def test_a_series_that_grows_is_a_leak(self) -> None:
+        proposal = propose(ended(self.LEAK), "x.py")
+        assert proposal.failure is Failure.LEAK
+        assert proposal.repro == {"growth": {"series": "held", "per_step": "> 5e+02", "warm_up": 5}}
+        assert proposal.fixed == {"growth": {"series": "held", "per_step": "< 1.2e+02", "warm_up": 5}}
+        assert proposal.seen == "held grows by 1e+03 per step"
+
+    def test_a_short_one_says_how_many_steps(self) -> None:
+        repro = propose(ended("".join(f"held[{step}]={step}\n" for step in range(8))), "x.py").repro
+        assert repro["growth"] == {"series": "held", "per_step": "> 0.5", "warm_up": 1, "steps": 7}
+
+    @pytest.mark.parametrize("value", ["7", "1e6"])
+    def test_one_that_stays_is_none(self, value: str) -> None:
+        flat = "".join(f"held[{step}]={value}\n" for step in range(30))
+        assert propose(ended(flat), "x.py").repro == {}
+
+    def test_the_fixed_variant_must_not_grow(self) -> None:
+        failing = propose(ended(self.LEAK), "x.py")
+        flat = ended("".join(f"held[{step}]=1000\n" for step in range(30)))
+        expected = Expectation.model_validate(proof(flat, "fixed.py", failing).fixed)
+        assert judge(expected, flat, observe(flat)).outcome is Outcome.AS_EXPECTED
+        assert judge(expected, ended(self.LEAK), observe(ended(self.LEAK))).outcome is not Outcome.AS_EXPECTED
+
+
+class TestHang:
+    @staticmethod
+    def process(number: int, parent: int | None, *frames: str) -> ProcessStack:
+        text = 'Thread (idle): "MainThread"\n' + "".join(f"    {frame}\n" for frame in frames)
+        return ProcessStack(number=number, parent=parent, command="repro.py", source="py-spy", text=text)
+
+    @pytest.mark.parametrize(
+        ("frames", "place"),
+        [
+            (["acquire (threading.py:3)", "work (/tmp/x/repro.py:6)", "run (process.py:1)"], "work"),
+            (["backward (autograd.py:3)", "inner (repro.py:4)", "step (repro.py:6)"], "step"),
+            (["wait (c10d.py:9)", "all_reduce (c10d.py:3)", "wrapper (c10d.py:1)", "main (repro.py:6)"], "all_reduce"),
+        ],
+    )
+    def test_it_is_told_by_the_scripts_own_deepest_function(self, frames: list[str], place: str) -> None:
+        parent = self.process(1, None, "poll (popen_fork.py:27)", "join (process.py:1)", "<module> (repro.py:9)")
+        hung = ended(signal="SIGKILL", hung=True, hung_after_s=20.4, stacks=[parent, self.process(2, 1, *frames)])
+        assert propose(hung, "x.py").repro["hang"]["stack"] == place
+
+    def test_where_nothing_tells_it_is_left_to_the_author(self) -> None:
+        hung = ended(
+            signal="SIGKILL", hung=True, stacks=[self.process(1, None, "wait (x.py:1)", "<module> (repro.py:9)")]
+        )
+        assert propose(hung, "x.py").repro["hang"]["stack"] == BLANK
+
+
+@pytest.mark.parametrize(
+    ("failing", "passing", "bounds"),
+    [
+        ("rel_err=0.59", "rel_err=0.1", ("> 0.24", "< 0.24")),
+        ("ratio=1.01", "ratio=1.0", ("> 1.008, < 1.012", "> 0.9975, < 1.002")),
+        ("ratio=1.0", "ratio=1.0", ("> 0.99, < 1.01", "> 0.99, < 1.01")),
+    ],
+)
+def test_bounds_of_both_sides_exclude_each_other_where_their_figures_do(
+    failing: str, passing: str, bounds: tuple[str, str]
+) -> None:
+    repro = propose(ended(f"{failing}\n"), "repro.py")
+    both = told_apart(repro, proof(ended(f"{passing}\n"), "fixed.py", repro))
+    name = failing.partition("=")[0]
+    assert (both[0].repro["figures"][name], both[1].fixed["figures"][name]) == bounds
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)

@@ -19,7 +19,9 @@ from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 from tests.fakes import FIXED, REPRO, FakeEngine
 
-README = "# Title\n\n" + "\n".join(f"## {usual}\nSome words.\n" for _, usual in SECTIONS.values())
+README = "# A sum in bfloat16 loses its small terms\n\n" + "\n".join(
+    f"## {usual}\nSome words.\n" for _, usual in SECTIONS.values()
+)
 
 
 @pytest.fixture
@@ -172,6 +174,13 @@ def test_a_manifest_that_is_none_ends_with_its_mistakes(here: Path) -> None:
     case, findings = static(here, "tiny")
     assert case is None
     assert findings
+
+
+def test_quoted_figures_are_compared_with_bounds_and_evidence(here: Path) -> None:
+    readme = here / "cases" / "tiny" / "README.md"
+    readme.write_text(f"{README}\n`rel_err=0.5`, `rel_err=1e-3`, `other_err=2`\n")
+    warned = [each.what.partition(":")[0] for each in reviewed(here, good()).problems]
+    assert warned == ["rel_err=1e-3", "other_err=2"]
 
 
 class TestCommand:

@@ -13,7 +13,7 @@ from gpu_casebook.manifest.pins import Special
 from gpu_casebook.packages import index as builds
 from gpu_casebook.packages import resolve
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
-from gpu_casebook.packages.resolve import lock_text, scratch_lock, write_locks
+from gpu_casebook.packages.resolve import lock_text, remove_stale, scratch_lock, write_locks
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import LOCK
 from tests.packages.conftest import Index, dead_index, point_uv_at, wheel
@@ -187,6 +187,14 @@ class TestWriteLocks:
         assert found["current.repro.txt"] == [("app", "2.0"), ("lib", "1.0")]
         assert found["interpreter.fixed.txt"] == [("app", "1.0"), ("lib", "1.1")]
         assert len(found) == 4
+
+    def test_what_belongs_to_no_environment_any_more_is_removed(self, checkout: Checkout) -> None:
+        case = load(checkout.write(self.MANIFEST), IMAGES, checkout.root)
+        (case.directory / "locks").mkdir()
+        for name in ("current.txt", "renamed.txt"):
+            (case.directory / "locks" / name).write_text("")
+        assert [path.name for path in remove_stale(case)] == ["renamed.txt"]
+        assert [path.name for path in (case.directory / "locks").iterdir()] == ["current.txt"]
 
     def test_all_or_none(self, checkout: Checkout, index: Index) -> None:
         index.add("app", "2.0")

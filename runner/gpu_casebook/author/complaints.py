@@ -1,13 +1,15 @@
 """What a maintainer would complain about, as seen from a case's files alone. Pure: texts in, problems out."""
 
 import ast
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from gpu_casebook.errors import Problem, Severity
-from gpu_casebook.kinds import Grade
+from gpu_casebook.kinds import Failure, Grade
+from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.manifest.rules import literals
 from gpu_casebook.redact import redact
@@ -16,6 +18,19 @@ MAX_LINES = 120
 MAX_TITLE = 110
 _TELLING = 10
 """Characters that a message must have apart from what is left open, or it fits too much."""
+
+_SHOWN_BY: Mapping[Failure, Sequence[str]] = {
+    Failure.HANG: ("hang",),
+    Failure.LEAK: ("growth", "figures", "sanitizer"),
+    Failure.CRASH: ("signal", "exit_status"),
+    Failure.EXCEPTION: ("exception", "exit_status"),
+    Failure.WRONG_NUMBERS: ("figures", "differs"),
+    Failure.NON_FINITE: ("figures",),
+    Failure.COMPILE_ERROR: ("exception", "exit_status", "signal"),
+    Failure.ILLEGAL_ACCESS: ("cuda_error", "sanitizer", "signal", "figures"),
+    Failure.LAUNCH_ERROR: ("cuda_error", "exception"),
+}
+"""By which keys of an expectation each kind of failure can show."""
 
 SECTIONS: Mapping[str, tuple[str, str]] = {
     "symptom": (r"what .*users? .*(?:saw|seen|see)|symptom", "What users saw"),
@@ -27,6 +42,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
 }
 """What a README has to say: a pattern for the heading, and the heading that most have."""
 
+_FIGURE = re.compile(r"([a-z][a-z0-9]*_[\w.-]*)=([-+]?[0-9][0-9.]*(?:e[-+]?[0-9]+)?)")
 _HEADING = re.compile(r"^##+[ \t]+(.+?)[ \t]*#*$")
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|<(https?://[^>\s]+)>|(?<![\(<\w])(https?://[^\s)>\]\"'`]+)")
 _MOVING = re.compile(r"/(?:blob|tree)/(?:main|master|develop|dev|trunk|HEAD)(?:/|$)")
@@ -58,6 +74,30 @@ def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Pr
         elif not any(_has_content(text, headings[title]) for title in found):
             yield warning(path, headings[found[0]], f"the section {found[0]} is empty")
     yield from of_links(text, path, leads)
+
+
+def of_title(text: str, path: str, title: str) -> Iterator[Problem]:
+    """Say so if the heading is not the case's title."""
+    heading = next((line for _, line in _prose_lines(text) if line.startswith("# ")), "# none")[2:].strip()
+    if heading.replace("`", "") != title.replace("`", ""):
+        yield warning(path, 1, f"has another title than case.yaml: {title}")
+
+
+def of_figures(text: str, path: str, known: Mapping[str, Sequence[float | Bound]], scripts: str) -> Iterator[Problem]:
+    """Say which quoted figures nobody saw. `known` has what runs printed and what the manifest bounds, by name."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for quoted in [line.strip(), *re.findall(r"`([^`]+)`", line)]:
+            if not (match := _FIGURE.fullmatch(quoted)):
+                continue
+            name, value = match[1], float(match[2])
+            if name in known and not any(_fits(value, each) for each in known[name]):
+                yield warning(path, number, f"{quoted}: no evidence and no bound of this case has that value")
+            elif name not in known and name not in scripts:
+                yield warning(path, number, f"{quoted}: no script of this case prints {name}")
+
+
+def _fits(value: float, seen: float | Bound) -> bool:
+    return seen.holds(value) if isinstance(seen, Bound) else math.isclose(value, seen, rel_tol=0.01, abs_tol=1e-3)
 
 
 def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -190,6 +230,19 @@ def _warnings(manifest: Manifest) -> Iterator[tuple[str, str]]:
         yield "title", f"has {len(title)} characters, of {MAX_TITLE}"
     if title.endswith("."):
         yield "title", "ends with a full stop, and a title has none"
+    shown = _SHOWN_BY.get(manifest.failure, ())
+    expected = [repro, *(each.expect.repro for each in manifest.environments.values())]
+    if shown and not any(each and getattr(each, key) for each in expected for key in shown):
+        yield "failure", f"{manifest.failure} shows in {' or '.join(shown)}, and repro's expectation names none of it"
+    if repro.hang and manifest.failure is not Failure.HANG:
+        yield "failure", f"repro's expectation is a hang, and this says {manifest.failure}"
+    where = re.match(r"https://github\.com/([^/]+/[^/]+)/", upstream.issue or "")
+    own = f"https://github.com/{upstream.project}/".lower()
+    if where and not any(each.lower().startswith(own) for each in (upstream.issue or "", *upstream.links)):
+        yield (
+            "upstream.project",
+            f"is {upstream.project}, and the issue is one of {where[1]}; no link leads to the former",
+        )
     if not upstream.issue:
         yield "upstream.issue", "has no link to a report; readers look there first"
     if upstream.status == "fixed" and not upstream.fixed:

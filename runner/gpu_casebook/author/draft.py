@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -57,14 +58,27 @@ def parse_report(text: str) -> Report:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to write under `expect`, as one trial suggests; empty where it suggests nothing."""
+    """What to write under `expect`, as trials suggest; empty where they suggest nothing."""
 
     failure: Failure | None = None
-    repro: Mapping[str, Any] = field(default_factory=dict)  # by key: a text, or bounds by figure
+    repro: Mapping[str, Any] = field(default_factory=dict)  # by key: a text, a list, or bounds by figure
     fixed: Mapping[str, Any] = field(default_factory=dict)
     seen: str = ""  # how the trial ended, or the figures that show the failure
     remarks: Sequence[str] = ()  # for the author
     figures: Mapping[str, float] = field(default_factory=dict)  # all that were printed
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of those that each trial printed
+    trials: int | None = None  # that a rate asks for
+
+
+@dataclass(frozen=True)
+class Words:
+    """What only the author knows; where all of it is given nothing is left to fill in or to confirm."""
+
+    title: str = ""
+    why: str = ""
+    fix: str = ""
+    yours: str = ""  # how a reader tells this failure from look-alikes
+    because: str = ""  # why a work-around is one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +87,14 @@ class Draft:
 
     id: str
     script: str  # the text that both variants begin as
+    fixed_script: str = ""  # that of fixed.py, if it is another one
+    words: Words = field(default_factory=Words)
+    final: bool = False  # the author has been asked: what was proposed needs no confirmation
     image: str = "cpu"
     gpus: int = 0
+    variables: Mapping[str, str] = field(default_factory=dict)
+    simulated: bool = False
+    ran: str = ""  # where the trials were, for the README
     pins: Sequence[str] = ()  # the shared requirements
     unknown: Sequence[str] = ()  # what is not known of the requirements, in sentences
     own: Mapping[Variant, Sequence[str]] = field(default_factory=dict)  # the requirements of one variant
@@ -88,8 +108,20 @@ class Draft:
         return bool(self.own)
 
     @property
+    def workaround(self) -> bool:
+        """Whether the package that the report is about seems to run, in one version."""
+        project = self.report.project.rpartition("/")[2].lower() if self.report else ""
+        return not self.release and project in {re.split(r"[=\[]", each)[0] for each in self.pins}
+
+    @property
+    def title(self) -> str:
+        return self.words.title or _docstring(self.script)
+
+    @property
     def environment(self) -> str:
         """Its name: by what it is, if that is known."""
+        if self.simulated:
+            return "interpreter"
         return "cpu" if self.image == "cpu" and not self.gpus and self.script != EMPTY_SCRIPT else "current"
 
 
@@ -115,21 +147,42 @@ def files(draft: Draft) -> dict[str, str]:
 
 def script(draft: Draft, variant: Variant) -> str:
     """Return the script with the header that its variant's requirements ask for, in fixed.py with blanks."""
-    text = draft.script if draft.script.endswith("\n") else f"{draft.script}\n"
-    text = _HEADER.sub("", text, count=1).lstrip("\n")
+    text = draft.fixed_script if variant is Variant.FIXED and draft.fixed_script else draft.script
+    text = _HEADER.sub("", text if text.endswith("\n") else f"{text}\n", count=1).lstrip("\n")
     first = _FIRST_LINES.match(text)
     above = first[0] if first else ""
     body = text.removeprefix(above).lstrip("\n")
     lines = header([*draft.pins, *draft.own.get(variant, ())])
-    if variant is Variant.REPRO:
-        return f"{above}{lines}{body}"
-    if draft.script == EMPTY_SCRIPT:
-        return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
-    if not draft.release:
-        lines += f"# {blank('put the fix here; no other code may differ from repro.py')}\n"
-    if _documented(draft.script):
-        lines += f"# {blank(_OTHER_DOCSTRING)}\n"
+    documented = _documented(text)
+    if draft.final and (not documented or (variant is Variant.FIXED and documented == _documented(draft.script))):
+        body = _with_docstring(body, _told(draft, variant))
+    elif variant is Variant.FIXED and not draft.fixed_script:
+        if draft.script == EMPTY_SCRIPT:
+            return f"{lines}# {blank('repro.py with the fix, and nothing else changed')}\n"
+        if not draft.release:
+            lines += f"# {blank('put the fix here; no other code may differ from repro.py')}\n"
+        if documented:
+            lines += f"# {blank(_OTHER_DOCSTRING)}\n"
     return f"{above}{lines}{body}"
+
+
+def _told(draft: Draft, variant: Variant) -> str:
+    """Return a docstring: what fails, and what to look for."""
+    if variant is Variant.REPRO:
+        return f"{draft.title}.\n\nWhat to look for: {draft.proposal.seen}\n"
+    fixed = f"with {', '.join(draft.own[variant])}" if draft.release else "with the fix"
+    return f"{draft.title}: not {fixed}.\n\nWhat to look for: {draft.proof.seen}\n"
+
+
+def _with_docstring(body: str, docstring: str) -> str:
+    tree, lines = ast.parse(body), body.splitlines(keepends=True)
+    if ast.get_docstring(tree) is not None:
+        node = tree.body[0]
+        del lines[node.lineno - 1 : node.end_lineno]
+    text = (
+        "\n".join(textwrap.fill(line, 110) for line in docstring.splitlines()).replace("\\", "\\\\").replace('"', "'")
+    )
+    return f'"""{text}\n"""\n{"" if lines[:1] == [chr(10)] else chr(10)}{"".join(lines)}'
 
 
 def header(requirements: Sequence[str]) -> str:
@@ -155,14 +208,15 @@ def _render(template: str, draft: Draft, **values: Any) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"blank": blank, "flow": _flow, "scalar": scalar}
-    return environment.get_template(template).render(draft=draft, said=_docstring(draft.script), **values)
+    environment.filters |= {"blank": blank, "flow": _flow, "scalar": scalar, "given": _given}
+    return environment.get_template(template).render(draft=draft, said=draft.title, **values)
 
 
 def manifest(draft: Draft) -> str:
     """Return the text of case.yaml."""
     variants = [(Variant.REPRO, *_of_repro(draft)), (Variant.FIXED, *_of_fixed(draft))]
-    return _render("case.yaml.j2", draft, confirm=_CONFIRM, kinds=", ".join(Failure), variants=variants)
+    confirm = "" if draft.final else _CONFIRM
+    return _render("case.yaml.j2", draft, confirm=confirm, kinds=", ".join(Failure), variants=variants)
 
 
 def _docstring(text: str) -> str:
@@ -175,10 +229,15 @@ def _documented(text: str) -> str:
     return ast.get_docstring(ast.parse(text)) or ""
 
 
+def _given(text: str, what: str) -> str:
+    """Return the author's words in lines of a README, or a blank."""
+    return "\n".join(textwrap.fill(each, 120, break_long_words=False) for each in text.splitlines()) or blank(what)
+
+
 def _of_repro(draft: Draft) -> tuple[str, Mapping[str, Any]]:
     """Return a remark for the author, and what to write under `expect`."""
     if draft.proposal.repro:
-        return _tried(draft.proposal), draft.proposal.repro
+        return _tried(draft, draft.proposal), draft.proposal.repro
     what = "what shows the failure: exception, message, cuda_error, signal, hang or figures"
     return "", {"message": blank(what)}
 
@@ -186,10 +245,10 @@ def _of_repro(draft: Draft) -> tuple[str, Mapping[str, Any]]:
 def _of_fixed(draft: Draft) -> tuple[str, Mapping[str, Any]]:
     """Return the same for fixed, from the best that there is: a trial of it, a guess, the names of repro's figures."""
     if draft.proof.fixed:
-        return _tried(draft.proof), draft.proof.fixed
+        return _tried(draft, draft.proof), draft.proof.fixed
     if draft.proposal.fixed:
         guessed = "Not tried, but guessed after a trial of repro.py"
-        return _tried(draft.proposal, guessed), draft.proposal.fixed
+        return _tried(draft, draft.proposal, guessed), draft.proposal.fixed
     failing = draft.proposal.repro.get("figures", {})
     figures = {name: f"!= {value:.6g}" for name, value in draft.proposal.figures.items() if name in failing}
     if figures:
@@ -199,7 +258,9 @@ def _of_fixed(draft: Draft) -> tuple[str, Mapping[str, Any]]:
     return "", {"message": blank(what)}
 
 
-def _tried(proposal: Proposal, how: str = "One trial showed") -> str:
+def _tried(draft: Draft, proposal: Proposal, how: str = "Trials showed") -> str:
+    if draft.final:
+        return ""
     seen = "".join(character if character.isprintable() else "?" for character in proposal.seen)
     return f"{_CONFIRM}, and remove this line. {how}: {seen}"
 

@@ -21,6 +21,11 @@ from gpu_casebook.guest import installed
 from gpu_casebook.manifest.pins import pin
 
 _ASK_S = 60.0
+_READ = re.compile(
+    r"""environ(?:\.(?:get|setdefault|pop)\(|\[)\s*['"](\w+)['"](?!\]\s*=[^=])|getenv\(\s*['"](\w+)|"""
+    r"""['"](\w+)['"] (?:not )?in (?:os\.)?environ"""
+)
+_IMPORTED = re.compile(r"(?m)^import time:.*\| +([\w.]+|imported package)\r?\n")
 _MATTER = ("torch", "transformers", "triton", "numpy", "accelerate")
 """Packages whose version may decide whether a failure shows, though a script need not import them."""
 
@@ -42,6 +47,18 @@ def imports(tree: ast.Module) -> dict[str, bool]:
 
 def relative(tree: ast.Module) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
+def variables(text: str) -> set[str]:
+    """Return the names of the environment variables that the script seems to read."""
+    return {name for names in _READ.findall(text) for name in names if name}
+
+
+def loaded(stderr: str) -> tuple[str, dict[str, bool]]:
+    """Return stderr without what -X importtime wrote there, and the modules that were imported after Python's start."""
+    _, _, after = stderr.partition("| site\n")
+    tops = {name.partition(".")[0]: False for name in _IMPORTED.findall(after)}
+    return _IMPORTED.sub("", stderr), tops
 
 
 def _walk(node: ast.AST, *, caught: bool) -> Iterator[tuple[ast.AST, bool]]:
@@ -182,9 +199,11 @@ class Requirements:
                 self.blanks.append(f"several packages give {top}: {names}; keep the right one, pinned")
         elif needed:
             self._seen.add(top)
-            file = f"{top} is a file beside the script; a case's script stands alone: put it into the script"
-            package = f"which package has the module {top}? It is not installed here; write NAME==VERSION"
-            self.blanks.append(file if top in self.beside else package)
+            if top in self.beside:
+                raise UsageError(
+                    f"{top} is a file beside the script; a case's script stands alone: put it into the script"
+                )
+            self.blanks.append(f"which package has the module {top}? It is not installed here; write NAME==VERSION")
 
     def _add_provider(self, package: Mapping[str, Any]) -> None:
         name = canonicalize_name(package["name"])

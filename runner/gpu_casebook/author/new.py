@@ -1,37 +1,47 @@
-"""A new case: its directory, with what a script and one trial of it show, and marked blanks for the rest."""
+"""A new case: its directory, with what a script and trials of it show, and marked blanks for the rest."""
 
 import ast
 import math
+import os
 import re
 import shutil
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
+from pydantic import TypeAdapter, ValidationError
 
 from gpu_casebook.author.check import read_script
-from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, files, parse_report, script
-from gpu_casebook.author.imports import Requirements, active_python, ask, imports, relative
-from gpu_casebook.author.propose import keep_discriminating_figures, proof, propose
+from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, Proposal, files, parse_report, script
+from gpu_casebook.author.imports import Requirements, active_python, ask, imports, loaded, relative, variables
+from gpu_casebook.author.propose import agree, proof, propose, told_apart
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.errors import Problem, UsageError
+from gpu_casebook.errors import BuildError, Problem, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import known_images
-from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS
+from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, TRIALS, VariableName
 from gpu_casebook.manifest.pins import pin
-from gpu_casebook.packages.lock import same_version, script_header
-from gpu_casebook.packages.resolve import lock_text
+from gpu_casebook.packages.lock import read_lock, same_version, script_header
+from gpu_casebook.packages.resolve import lock_text, unreachable
+from gpu_casebook.redact import redact
+from gpu_casebook.revision import git
 from gpu_casebook.trial import PYTHON, Limits, Note, Recipe, TrialRequest, TrialResult, Watch
 
 HANG_AFTER_S = 20.0
 """When to start watching for a hang: imports and a first compilation are over by then."""
 LONGEST_ID = 80
 LEAST_TIMEOUT_S = 120.0
+_MOST_TRIALS = 12
+"""Where some trials fail and some do not: as many tell a rate of a half from one of a tenth."""
+_LONG_S = 60.0
+"""Seconds of trials after which no further one is begun."""
 _CUDA = re.compile(r"""(?m)['"]cuda(?::\d+)?['"]|\.cuda\(|torch\.cuda\.|^\s*(?:import|from) triton\b""")
+_DECIDES = re.compile(r"(?:TRITON|TORCH\w*|PYTORCH|NCCL|CUBLAS|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|(?:OMP|MKL)_NUM_THREADS")
+"""Variables that libraries read, and that a failure often depends on."""
 _NOTHING = Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
 _CUDA_13_FROM = Version("2.11")
 """The first release of PyTorch whose packages on the index are those for CUDA 13."""
@@ -43,53 +53,122 @@ class NewCase:
 
     id: str
     source: Path | None = None
+    fixed_source: Path | None = None
     issue: str | None = None
     engine: str | None = None
     trial: bool = True
     python: Path | None = None
     buggy: Sequence[str] = ()  # pins of a release case
     fixed: Sequence[str] = ()
+    require: Sequence[str] = ()  # pins that go before what is installed
+    variables: Sequence[str] = ()  # NAME=VALUE
     timeout_s: float = LEAST_TIMEOUT_S
+    again: bool = False
 
 
-def new(root: Path, options: NewCase, say: Note) -> tuple[Path, list[str]]:
-    """Write cases/<id>/, whole or not at all. Return it, and lines for the author: what was seen, and what is odd.
+@dataclass(frozen=True)
+class Begun:
+    """A case of which nothing is written yet."""
 
-    Raises UsageError, and BuildError if a lock can't be made.
-    """
-    directory = _directory(root, options.id)
+    directory: Path
+    draft: Draft
+    locks: Mapping[str, str]
+    notes: Sequence[str]  # for the author: what was seen, and what is odd
+
+    def write(self) -> Path:
+        """Write the directory, whole or not at all, and return it."""
+        _write(self.directory, files(self.draft) | {f"locks/{name}": lock for name, lock in self.locks.items()})
+        return self.directory
+
+
+def begin(root: Path, options: NewCase, say: Note) -> Begun:
+    """Return what can be known of a case. Raises UsageError, and BuildError if a lock can't be made."""
+    directory = _directory(root, options)
     making = _Making(root, options, say)
     with warnings.catch_warnings(action="ignore"):  # parsing a script may give warnings
         draft, found = making.begun()
         locks: dict[str, str] = {}
         if options.source and options.trial:
             draft, locks = making.tried(draft, found)
-        _write(directory, files(draft) | {f"locks/{name}": lock for name, lock in locks.items()})
-    return directory, making.notes
+    return Begun(directory, draft, locks, making.notes)
 
 
-def _directory(root: Path, name: str) -> Path:
+def _directory(root: Path, options: NewCase) -> Path:
+    name = options.id
     if not re.fullmatch(NAME_PATTERN, name) or len(name) > LONGEST_ID:
         raise UsageError(f"{name!r} {PATTERN_WORDS[NAME_PATTERN]}, and of {LONGEST_ID} characters at most")
     directory = root / "cases" / name
     if directory.exists() or directory.is_symlink():
-        choices = f"choose another id, or work on that one: nox -s check -- {name}"
-        raise UsageError(f"cases/{name} is there already; {choices}")
+        choices = f"choose another id, work on that one (nox -s check -- {name}), or replace it with --again"
+        if not options.again:
+            raise UsageError(f"cases/{name} is there already; {choices}")
+        if directory.is_symlink() or git(root, "ls-files", f"cases/{name}"):
+            raise UsageError(f"cases/{name} is committed, and --again replaces only what is not; choose another id")
     return directory
 
 
 def _own(options: NewCase) -> dict[Variant, list[str]]:
     if bool(options.buggy) != bool(options.fixed):
         raise UsageError("--buggy and --fixed belong together: the two releases that the scripts are run with")
-    found = {}
-    for variant, option, pins in ((Variant.REPRO, "--buggy", options.buggy), (Variant.FIXED, "--fixed", options.fixed)):
-        try:
-            found[variant] = [pin(each) for each in pins]
-        except ValueError as error:
-            raise UsageError(f"{option}: {error}") from None
+    found = {Variant.REPRO: _pins("--buggy", options.buggy), Variant.FIXED: _pins("--fixed", options.fixed)}
     if found[Variant.REPRO] and found[Variant.REPRO] == found[Variant.FIXED]:
         raise UsageError("--buggy and --fixed are the same; a release case needs two versions")
+    names = [sorted(map(_name, found[variant])) for variant in Variant]
+    if names[0] != names[1]:
+        both = f"--buggy names {', '.join(names[0])} and --fixed {', '.join(names[1])}"
+        raise UsageError(f"{both}; name the same packages in two versions (--require pins any other)")
+    if names[0] and options.fixed_source:
+        raise UsageError("--fixed-from is another script, and a release case has one: leave it or --fixed out")
     return found if options.buggy else {}
+
+
+def _pins(option: str, requirements: Sequence[str]) -> list[str]:
+    try:
+        return [pin(each) for each in requirements]
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _read(source: Path) -> str:
+    if source.suffix == ".ipynb":
+        raise UsageError(f"{source}: is a notebook; make a script of it: jupyter nbconvert --to script {source.name}")
+    text = read_script(source, str(source), "utf-8-sig")
+    if isinstance(text, Problem):
+        raise UsageError(str(text))
+    if relative(ast.parse(text)):
+        raise UsageError(f"{source}: imports relatively (from . import ...), and a case's script stands alone")
+    return text
+
+
+def _variables(options: NewCase, texts: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """Return the variables that were given, and of the caller's those that a script reads."""
+    given = dict(each.partition("=")[::2] for each in options.variables)
+    names = TypeAdapter(VariableName)
+    for each in options.variables:
+        try:
+            names.validate_python(each.partition("=")[0])
+        except ValidationError as error:
+            raise UsageError(f"--variable {each}: {error.errors()[0]['msg']}") from None
+        if "=" not in each:
+            raise UsageError(f"--variable {each}: write NAME=VALUE")
+    read = set[str]().union(*map(variables, texts)) - given.keys()
+    for name in sorted(read & os.environ.keys()):
+        value = os.environ[name]
+        if redact(f"{name}={value}").counts or re.search("TOKEN|KEY|SECRET|PASS", name):
+            notes.append(f"the script reads {name}, whose value looks private, so it is not kept")
+        elif _usable(names, name):
+            given[name] = value
+            notes.append(f"the script reads {name}, which is {value!r} here: it is in the case's variables")
+    others = sorted(name for name in os.environ if _DECIDES.fullmatch(name) and name not in given)
+    notes += [f"{name} is set here and not kept; if it matters: --variable {name}=VALUE" for name in others]
+    return given
+
+
+def _usable(names: TypeAdapter[str], name: str) -> bool:
+    try:
+        return bool(names.validate_python(name)) and name not in {"PATH", "USER", "LANG", "PWD", "SHELL"}
+    except ValidationError:
+        return False
 
 
 def _python(options: NewCase) -> Path | None:
@@ -98,19 +177,18 @@ def _python(options: NewCase) -> Path | None:
     return options.python or active_python()
 
 
-def _requirements(text: str, source: Path, python: Path | None, given: Collection[str]) -> Requirements:
-    """Return what the script needs. `given` are the packages, by name, whose versions are known otherwise."""
-    tree = ast.parse(text)
-    modules = imports(tree)
-    try:
-        header = script_header(text)
-    except ValueError as error:
-        raise UsageError(f"{source}: {error}") from None
+def _requirements(texts: Mapping[Path, str], python: Path | None, given: Collection[str]) -> Requirements:
+    """Return what the scripts need. `given` are the packages, by name, whose versions are known otherwise."""
+    modules = {name: needed for text in texts.values() for name, needed in imports(ast.parse(text)).items()}
+    headers = []
+    for source, text in texts.items():
+        try:
+            headers.append(script_header(text))
+        except ValueError as error:
+            raise UsageError(f"{source}: {error}") from None
     answer = ask(python, modules) if python else {}
-    found = Requirements(answer=answer, beside=_beside(source), given=given)
-    found.collect(header.requirements if header else (), modules)
-    if relative(tree):
-        found.notes.append("the script imports relatively (from . import ...), and a case's script stands alone")
+    found = Requirements(answer=answer, beside=_beside(next(iter(texts))), given=given)
+    found.collect(dict.fromkeys(each for header in headers if header for each in header.requirements), modules)
     if not python:
         found.notes.append("no Python is active, so nothing could be asked for installed versions; use --python")
     if found.python not in {None, PYTHON}:
@@ -140,11 +218,11 @@ def _on_releases(draft: Draft) -> list[str]:
     return [f"a release case, with the package itself in two versions, is begun with {both}"]
 
 
-def _others_installed(draft: Draft, requirements: Requirements) -> list[str]:
-    """Return what is installed here of the buggy packages in another version."""
-    wanted = {_name(each): each.partition("==")[2] for each in draft.own.get(Variant.REPRO, ())}
-    found = {name: requirements.installed.get(name, "missing") for name in wanted}
-    return [f"{name} {version}" for name, version in found.items() if not same_version(version, wanted[name])]
+def _others_installed(wanted: Sequence[str], requirements: Requirements) -> list[str]:
+    """Return what of these pins is installed here in another version, or not at all."""
+    pairs = ((each, requirements.installed.get(_name(each))) for each in wanted)
+    here = [(each, version) for each, version in pairs if not same_version(version or "", each.partition("==")[2])]
+    return [f"{each} is wanted, and {version or 'none'} is installed here" for each, version in here]
 
 
 def _gpus(text: str, notes: list[str]) -> int:
@@ -179,19 +257,26 @@ class _Making:
     def begun(self) -> tuple[Draft, Requirements]:
         """Return what is known without a trial."""
         options, own = self.options, _own(self.options)
-        text, found = EMPTY_SCRIPT, _NOTHING
+        text, fixed, found, required = EMPTY_SCRIPT, "", _NOTHING, _pins("--require", options.require)
+        if options.fixed_source and not options.source:
+            raise UsageError("--fixed-from needs --from: the script that shows the failure")
         if options.source:
-            script = read_script(options.source, str(options.source), "utf-8-sig")
-            if isinstance(script, Problem):
-                raise UsageError(str(script))
-            text, given = script, {_name(each) for pins in own.values() for each in pins}
-            found = _requirements(text, options.source, _python(options), given)
-        gpus, pins = _gpus(text, self.notes), [*found.pins.values()]
+            text = _read(options.source)
+            texts = {options.source: text}
+            if options.fixed_source:
+                texts[options.fixed_source] = fixed = _read(options.fixed_source)
+            given = {_name(each) for pins in (*own.values(), required) for each in pins}
+            found = _requirements(texts, _python(options), given)
+        gpus, pins = _gpus(text, self.notes), [*found.pins.values(), *required]
+        kept = _variables(options, [text, fixed], self.notes) if options.source else {}
         draft = Draft(
             id=options.id,
             script=text,
+            fixed_script=fixed,
             image=_image(gpus, [*pins, *own.get(Variant.REPRO, ())], known_images(self.root)),
             gpus=gpus,
+            variables=kept,
+            simulated=not gpus and "TRITON_INTERPRET" in (kept or text),
             pins=pins,
             unknown=found.blanks,
             own=own,
@@ -201,54 +286,116 @@ class _Making:
         return draft, found
 
     def tried(self, draft: Draft, found: Requirements) -> tuple[Draft, dict[str, str]]:
-        """Return the draft with what trials propose, and the locks that were made for them."""
-        if self.options.engine:
-            return self._tried_locked(draft)
-        if others := _others_installed(draft, found):
-            self.notes.append(f"not tried: {', '.join(others)} is installed here; --engine venv tries both versions")
-        elif python := _python(self.options):
-            draft = self._tried_here(draft, python)
-            if draft.release:
-                self.notes.append("fixed: not tried, as it is not what is installed here; --engine venv tries both")
-        return draft, {}
+        """Return the draft with what trials propose, and its locks, as far as they can be made."""
+        from gpu_casebook.engines.registry import capable, choose, kind  # noqa: PLC0415
 
-    def _tried_here(self, draft: Draft, python: Path) -> Draft:
-        """Run one trial by the author's own Python."""
-        from gpu_casebook.engines.registry import capable, kind  # noqa: PLC0415
-
-        assert self.options.source
-        name = self.options.source.name
-        self.say(f"one trial of {name} with {python} ...")
-        with kind(capable("uses_host_python")).connect(self.root) as engine:
-            prepared = Prepared(key="active", python=str(python.absolute()))
-            return self._with_failure(draft, self._trial(draft, Variant.REPRO, engine, prepared), name)
-
-    def _tried_locked(self, draft: Draft) -> tuple[Draft, dict[str, str]]:
-        """Run one trial of each variant that has requirements of its own, in an environment that is locked for it."""
-        from gpu_casebook.engines.registry import choose  # noqa: PLC0415
-
-        if draft.unknown:
+        wanted = [*draft.own.get(Variant.REPRO, ()), *_pins("--require", self.options.require)]
+        python, engine = _python(self.options), self.options.engine
+        if draft.unknown and engine:
             raise UsageError(f"nothing can be locked while a requirement is unknown: {draft.unknown[0]}")
-        locks: dict[str, str] = {}
-        with choose(self.options.engine, self.root, self.say) as engine:
-            for variant in Variant if draft.release else (Variant.REPRO,):
-                name = f"{draft.environment}.{variant}.txt" if draft.release else f"{draft.environment}.txt"
-                self.say(f"locking {name} ...")
-                locks[name] = lock_text([*draft.pins, *draft.own.get(variant, ())], PYTHON)
-                self.say(f"one trial of {variant} ({engine.version}) ...")
-                prepared = engine.prepare(Recipe(image=draft.image, lock=locks[name]), lambda _: None)
-                result = self._trial(draft, variant, engine, prepared)
-                add = self._with_failure if variant is Variant.REPRO else self._with_proof
-                draft = add(draft, result, f"{variant}.py")
+        if not engine and (others := _others_installed(wanted, found)):
+            self.notes.append(f"not tried: {', '.join(others)}; --engine venv tries what is wanted")
+            return draft, {}
+        if draft.gpus and not hardware.gpus():
+            self.notes.append("no GPU is here, and the trials need none: the case asks for none either")
+            simulated = "TRITON_INTERPRET" in f"{[*draft.variables]}{draft.script}"
+            draft = replace(draft, gpus=0, image=_image(0, draft.pins, known_images(self.root)), simulated=simulated)
+        locks = {} if draft.unknown else self._locks(draft)
+        if engine:
+            with choose(engine, self.root, self.say) as chosen:
+                draft, locks = self._tried_locked(draft, chosen, locks)
+        elif python:
+            assert self.options.source
+            self.say(f"trials of {self.options.source.name} with {python} ...")
+            with kind(capable("uses_host_python")).connect(self.root) as chosen:
+                draft, locks = self._tried_here(
+                    draft, chosen, Prepared(key="active", python=str(python.absolute())), locks
+                )
         return draft, locks
 
-    def _trial(self, draft: Draft, variant: Variant, engine: Engine, prepared: Prepared) -> TrialResult:
-        """Run a variant's script once, with stdin closed, on as many GPUs as it seems to need or as there are."""
+    def _locks(self, draft: Draft) -> dict[str, str]:
+        """Return the locks; none where the index can't be reached and nobody asked for a locked trial."""
+        names = {variant: f"{draft.environment}.{variant}.txt" for variant in draft.own} or {
+            Variant.REPRO: f"{draft.environment}.txt"
+        }
+        self.say(f"locking {', '.join(names.values())} ...")
+        try:
+            return {
+                name: lock_text([*draft.pins, *draft.own.get(variant, ())], PYTHON) for variant, name in names.items()
+            }
+        except BuildError as error:
+            if not unreachable(str(error)) and "can't be reached" not in str(error):
+                raise BuildError(f"{error}; choose other versions with --require NAME==VERSION") from None
+            if self.options.engine:
+                raise
+            self.notes.append(f"not locked: {error}")
+            return {}
+
+    def _tried_here(
+        self, draft: Draft, engine: Engine, prepared: Prepared, locks: dict[str, str]
+    ) -> tuple[Draft, dict[str, str]]:
+        """Run trials by the author's own Python, and lock what they loaded besides."""
+        first = self._trial(draft, Variant.REPRO, engine, prepared, "-X", "importtime")
+        stderr, modules = loaded(first.stderr)
+        draft = self._with_failure(
+            draft, self._trials(draft, Variant.REPRO, engine, prepared, replace(first, stderr=stderr))
+        )
+        if draft.fixed_script:
+            draft = self._with_proof(draft, self._trials(draft, Variant.FIXED, engine, prepared))
+        elif draft.release:
+            self.notes.append("fixed: not tried, as it is not what is installed here; --engine venv tries both")
+        more = self._loaded_besides(draft, modules, locks) if locks else {}
+        if more:
+            self.notes.append(f"loaded by what the script imports, and so pinned too: {', '.join(more.values())}")
+            draft = replace(draft, pins=[*draft.pins, *more.values()])
+            locks = self._locks(draft)
+        return draft, locks
+
+    def _tried_locked(self, draft: Draft, engine: Engine, locks: dict[str, str]) -> tuple[Draft, dict[str, str]]:
+        """Run trials of each variant that differs from the other, in an environment that is locked for it."""
+        for variant in Variant if draft.release or draft.fixed_script else (Variant.REPRO,):
+            lock = [*locks.values()][-1 if variant is Variant.FIXED else 0]
+            self.say(f"trials of {variant} ({engine.version}) ...")
+            prepared = engine.prepare(Recipe(image=draft.image, lock=lock), lambda _: None)
+            results = self._trials(draft, variant, engine, prepared)
+            if (lacks := re.search(r"No module named '([\w.]+)'", results[0].stderr)) and (
+                more := self._loaded_besides(draft, {lacks[1]: False}, locks)
+            ):
+                self.notes.append(f"imported at run time, and so pinned too: {', '.join(more.values())}")
+                draft = replace(draft, pins=[*draft.pins, *more.values()])
+                return self._tried_locked(draft, engine, self._locks(draft))
+            draft = (self._with_failure if variant is Variant.REPRO else self._with_proof)(draft, results)
+        return draft, locks
+
+    def _loaded_besides(self, draft: Draft, modules: Mapping[str, bool], locks: Mapping[str, str]) -> dict[str, str]:
+        """Return pins of the packages that give these modules here and that no lock has."""
+        there = {each.name for lock in locks.values() for each in read_lock(lock).pins}
+        python = _python(self.options)
+        own = {_name(each) for pins in draft.own.values() for each in pins}
+        found = Requirements(answer=ask(python, modules) if python else {}, given={*there, *own})
+        return found.collect((), modules).pins
+
+    def _trials(
+        self, draft: Draft, variant: Variant, engine: Engine, prepared: Prepared, *begun: TrialResult
+    ) -> list[TrialResult]:
+        """Run the usual number of trials, more where some fail and some do not, fewer where they take long or hang."""
+        results = [*begun] or [self._trial(draft, variant, engine, prepared)]
+        while not (results[-1].hung or results[-1].timed_out or results[-1].infra):
+            spent = sum(each.duration_s for each in results)
+            enough = TRIALS if variant is Variant.FIXED or agree(results) else _MOST_TRIALS
+            if len(results) >= enough or spent > _LONG_S:
+                break
+            results.append(self._trial(draft, variant, engine, prepared))
+        return results
+
+    def _trial(self, draft: Draft, variant: Variant, engine: Engine, prepared: Prepared, *options: str) -> TrialResult:
+        """Run a variant's script, with stdin closed, on as many GPUs as it seems to need or as there are."""
         gpus = [gpu.index for gpu in hardware.gpus()][: draft.gpus] if draft.gpus else []
         limit = self.options.timeout_s
         request = TrialRequest(
             files={f"{variant}.py": script(draft, variant).encode()},
-            arguments=[f"{variant}.py"],
+            arguments=[*options, f"{variant}.py"],
+            variables=draft.variables,
             limits=Limits(timeout_s=limit),
             gpus=gpus,
             watch=Watch.from_second(min(HANG_AFTER_S, limit / 2), gpus=bool(gpus)),
@@ -256,16 +403,41 @@ class _Making:
         with hardware.lock_gpus(gpus, self.say) if gpus and engine.local else nullcontext():
             return engine.run(prepared, request)
 
-    def _with_failure(self, draft: Draft, result: TrialResult, name: str) -> Draft:
-        proposal = propose(result, name)
-        self.notes.extend([f"repro: {proposal.seen} ({result.duration_s:.1f} s)", *proposal.remarks])
-        enough = max(LEAST_TIMEOUT_S, math.ceil(result.duration_s * 4 / 60) * 60)
-        return replace(draft, proposal=proposal, timeout_s=enough)
+    def _with_failure(self, draft: Draft, results: Sequence[TrialResult]) -> Draft:
+        assert self.options.source
+        proposal = propose(results, self.options.source.name)
+        if why := self._mistaken(proposal, draft.script):
+            raise UsageError(why)
+        longest = max(result.duration_s for result in results)
+        self.notes.extend([f"repro: {proposal.seen} ({_times(results)})", *proposal.remarks])
+        packages = f" with {', '.join(draft.pins)}" if draft.pins else ""
+        ran = f"{'on a GPU' if draft.gpus else 'on the CPU'} (Python {PYTHON}{packages})"
+        enough = max(LEAST_TIMEOUT_S, math.ceil(longest * 4 / 60) * 60)
+        return replace(draft, proposal=proposal, timeout_s=enough, ran=ran)
 
-    def _with_proof(self, draft: Draft, result: TrialResult, name: str) -> Draft:
-        passed = proof(result, name, draft.proposal)
-        self.notes.extend([f"fixed: {passed.seen} ({result.duration_s:.1f} s)", *passed.remarks])
-        return replace(draft, proposal=keep_discriminating_figures(draft.proposal, passed), proof=passed)
+    def _mistaken(self, proposal: Proposal, text: str) -> str | None:
+        """Return why the trials say nothing of a bug, with what to do, or None."""
+        assert self.options.source
+        name, exception = self.options.source.name, proposal.repro.get("exception")
+        missing = re.search(r"No such file or directory: '([^'/]+)'", proposal.seen)
+        if exception == "FileNotFoundError" and missing and self.options.source.with_name(missing[1]).exists():
+            return f"{name} reads {missing[1]}, which lies beside it; a trial has the script alone: make the data in it"
+        if exception == "IndexError" and "sys.argv[" in text:
+            return f"{name} reads sys.argv, and a trial gives no arguments: put their values into the script"
+        if not proposal.repro:
+            return f"{proposal.remarks[0]}. Nothing was written; --no-trial writes a case without a trial"
+        return None
+
+    def _with_proof(self, draft: Draft, results: Sequence[TrialResult]) -> Draft:
+        name = self.options.fixed_source.name if self.options.fixed_source else f"{Variant.FIXED}.py"
+        failing, passed = told_apart(draft.proposal, proof(results, name, draft.proposal))
+        self.notes.extend([f"fixed: {passed.seen} ({_times(results)})", *passed.remarks])
+        return replace(draft, proposal=failing, proof=passed)
+
+
+def _times(results: Sequence[TrialResult]) -> str:
+    longest = max(result.duration_s for result in results)
+    return f"{longest:.1f} s" if len(results) == 1 else f"{len(results)} trials, {longest:.1f} s at most"
 
 
 # Writing
@@ -280,6 +452,8 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+        if directory.is_dir():
+            shutil.rmtree(directory)
         partial.rename(directory)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)

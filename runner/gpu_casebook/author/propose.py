@@ -1,20 +1,24 @@
-"""What a real trial of a script showed -> the expectation to propose, for the author to confirm. Pure."""
+"""What real trials of a script showed -> the expectation to propose, for the author to confirm. Pure."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice, takewhile
+from pathlib import PurePath
+from typing import Any, NamedTuple
 
 from gpu_casebook.author.draft import Proposal
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation
 from gpu_casebook.judging import infra
 from gpu_casebook.judging.description import ending, telling_line
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.kinds import Failure
+from gpu_casebook.judging.expectation import growth, judge, observe
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.rules import BLANK
+from gpu_casebook.manifest.model import Expectation, Growth
+from gpu_casebook.manifest.rules import BLANK, waits_anywhere
 from gpu_casebook.reading import stacks
 from gpu_casebook.text import one_line, without_escapes
 from gpu_casebook.trial import TrialResult
@@ -25,6 +29,9 @@ CLEAN = "< 1e-5"
 SMALL = 1e-4
 EXACT = 1e15
 """Whole numbers below are themselves as a float."""
+_SCRIPTS = {f"{variant}.py" for variant in Variant}
+_WRAPPERS = {"wrapper", "inner", "wrapped", "__call__"}
+"""Names that decorated functions of any library have."""
 
 _COMPILING = re.compile(
     r"triton\.compiler|CompilationError|BackendCompilerFailed|InductorError|PTXASError|torch\._dynamo"
@@ -69,54 +76,104 @@ _VOLATILE = {
 _ANY_VOLATILE = re.compile("|".join(f"(?P<{kind}>{found})" for kind, (found, _) in _VOLATILE.items()))
 
 
-def propose(result: TrialResult, name: str) -> Proposal:
-    """Return what to declare after one trial of the script `name`, which is to show the failure.
+def propose(results: Sequence[TrialResult], name: str) -> Proposal:
+    """Return what to declare after trials of the script `name`, which is to show the failure.
 
     Raises UsageError if it can't be a case's script: it asks for input or arguments, or does not come to an end.
     """
-    seen = observe(result)
-    _refuse(seen, result, name)
-    end = one_line(ending(seen), 160)
-    if remark := _not_the_bug(seen, result):
+    trials = [_Seen(observe(result), result) for result in results]
+    _refuse(trials, name)
+    end = one_line(ending(trials[0].seen), 160)
+    if remark := next(filter(None, map(_not_the_bug, trials)), None):
         return Proposal(seen=end, remarks=[remark])
-    repro = dict(_failure(seen)) | dict(_figures(seen, result))
+    showing = _showing(trials)
+    first = showing[0].seen
+    end = one_line(ending(first), 160)
+    bounds = {} if first.hung else _figures(showing) | _digests(showing) | ({} if first.failed else _growth(showing))
+    repro = _failure(showing) | bounds
     if not repro:
         shown = f"{name} ended with {end}, and no figure that it printed can be bounded, so nothing shows the failure"
-        return Proposal(seen=end, remarks=[f"{shown}: let it raise, or print a line name=value", *_remarks(seen)])
-    fixed = _clean(seen)
+        return Proposal(seen=end, remarks=[f"{shown}: let it raise, or print a line name=value", *_remarks(first)])
+    fixed = _clean(first) | _level(repro)
+    remarks = _remarks(first)
+    if share := _share(len(showing), len(trials)):
+        remarks.append(f"it failed in {len(showing)} of {len(trials)} trials, so a rate is proposed: measure it longer")
     return Proposal(
-        failure=kind(seen, result),
-        repro=repro,
+        failure=Failure.RACE if share or "differs" in repro else kind(showing[0], grows="growth" in repro),
+        repro=repro | share,
         fixed=fixed,
-        seen=end if seen.failed else _listed(seen.figures, _wrong(seen.figures, fixed)) or end,
-        remarks=_remarks(seen),
-        figures=seen.figures,
+        seen=end if first.failed else _listed(first.figures, _wrong(first.figures, fixed)) or _grown(repro) or end,
+        remarks=remarks,
+        figures=first.figures,
+        ranges=_ranges(showing),
+        trials=math.ceil(12 / float(share["rate"][2:])) if share else None,
     )
 
 
-def proof(result: TrialResult, name: str, failing: Proposal) -> Proposal:
-    """Return what to declare, after one trial of the fixed variant, as the proof that its check ran and passed.
+def proof(results: Sequence[TrialResult], name: str, failing: Proposal) -> Proposal:
+    """Return what to declare, after trials of the fixed variant, as the proof that its check ran and passed.
 
-    `failing` is what a trial of repro gave. A figure that both have in common gets the same bound.
+    `failing` is what trials of repro gave. A figure that both have in common gets the same bound.
     """
-    seen = observe(result)
-    _refuse(seen, result, name)
+    trials = [_Seen(observe(result), result) for result in results]
+    _refuse(trials, name)
+    seen = next((each.seen for each in trials if each.seen.failed), trials[0].seen)
     end = one_line(ending(seen), 160)
     if seen.failed:
-        return Proposal(seen=end, remarks=[f"{name} is to end with exit status 0, and ended otherwise: {end}"])
-    fixed = _figures(seen, result, failing.repro.get("figures", {}))
+        why = _not_the_bug(trials[0])
+        return Proposal(seen=end, remarks=[why or f"{name} is to end with exit status 0, and ended otherwise: {end}"])
+    fixed = _figures(trials, failing.repro.get("figures", {})) | _level(failing.repro)
     remarks = [] if fixed else [f"{name} printed no figure, so nothing proves that its check ran"]
     wrong = _wrong(failing.figures, fixed)
     if fixed and not wrong and failing.repro.keys() == {"figures"}:
         remarks.append(f"every figure that repro.py printed would do for {name} too, so nothing tells them apart")
-    return Proposal(fixed=fixed, seen=_listed(seen.figures, wrong) or end, remarks=remarks, figures=seen.figures)
+    shown = _listed(seen.figures, wrong) or end
+    return Proposal(fixed=fixed, seen=shown, remarks=remarks, figures=seen.figures, ranges=_ranges(trials))
 
 
-def keep_discriminating_figures(failing: Proposal, passed: Proposal) -> Proposal:
-    """Drop figures from what was seen of repro that the fixed variant's bounds would also accept."""
-    if failing.repro.keys() != {"figures"} or not passed.fixed:
-        return failing
-    return replace(failing, seen=_listed(failing.figures, _wrong(failing.figures, passed.fixed)))
+def told_apart(failing: Proposal, passed: Proposal) -> tuple[Proposal, Proposal]:
+    """Return both, with narrower bounds if the figures of one would do for the other."""
+    if failing.repro.keys() != {"figures"} or not passed.fixed.get("figures"):
+        return failing, passed
+    repro, fixed = dict(failing.repro["figures"]), dict(passed.fixed["figures"])
+    both = repro.keys() & fixed.keys()
+    if not any(Bound.parse(repro[name]).excludes(Bound.parse(fixed[name])) for name in both):
+        for name in both:
+            here, there = failing.ranges[name], passed.ranges[name]
+            gap = max(here[0] - there[1], there[0] - here[1])
+            if gap > 0 and _ERROR.search(name) and there[1] < here[0]:
+                middle = math.sqrt(max(there[1], here[0] / 100) * here[0])
+                repro[name], fixed[name] = f"> {middle:.2g}", f"< {middle:.2g}"
+            elif gap > 0:
+                repro[name], fixed[name] = (_between(low - gap / 4, high + gap / 4) for low, high in (here, there))
+    failing = replace(failing, repro={"figures": repro})
+    passed = replace(passed, fixed={**passed.fixed, "figures": fixed})
+    return replace(failing, seen=_listed(failing.figures, _wrong(failing.figures, passed.fixed))), passed
+
+
+def agree(results: Sequence[TrialResult]) -> bool:
+    """Return whether all of these trials show the failure, or none does."""
+    trials = [_Seen(observe(result), result) for result in results]
+    return len(_showing(trials)) == len(trials)
+
+
+class _Seen(NamedTuple):
+    """One trial: what can be read off it, and the trial."""
+
+    seen: Observation
+    result: TrialResult
+
+
+def _showing(trials: Sequence[_Seen]) -> Sequence[_Seen]:
+    """Return the trials that show the failure in one way, the commonest, or all if none shows it by itself."""
+    ends = [repr(_end(seen)) if seen.failed else _wrong(seen.figures, _clean(seen)) and "wrong" for seen, _ in trials]
+    common = Counter(filter(None, ends)).most_common(1)
+    return [each for each, end in zip(trials, ends, strict=True) if end == common[0][0]] if common else trials
+
+
+def _share(showing: int, trials: int) -> dict[str, str]:
+    """Return the rate to declare if the failure did not come in each trial: half of what was seen."""
+    return {"rate": f">= {max(showing / trials / 2, 0.05):.1g}"} if showing < trials else {}
 
 
 def _wrong(figures: Mapping[str, float], fixed: Mapping[str, Any]) -> list[str]:
@@ -135,8 +192,13 @@ def _listed(figures: Mapping[str, float], names: Sequence[str]) -> str:
     return one_line(", ".join(f"{name}={value:.6g}" for name, value in shown.items()), 160)
 
 
-def _refuse(seen: Observation, result: TrialResult, name: str) -> None:
+def _refuse(trials: Iterable[_Seen], name: str) -> None:
     """Raise UsageError for a script that can't be a case's as it stands."""
+    for seen, result in trials:
+        _refuse_one(seen, result, name)
+
+
+def _refuse_one(seen: Observation, result: TrialResult, name: str) -> None:
     if seen.exception == "EOFError" and "reading a line" in (seen.message or ""):
         what = "asks for input, and a trial has none"
         raise UsageError(f"{name} {what}: put the values into the script, or leave the trial out with --no-trial")
@@ -150,7 +212,8 @@ def _refuse(seen: Observation, result: TrialResult, name: str) -> None:
         raise UsageError(f"{still}: give it an end, or more time with --timeout")
 
 
-def _not_the_bug(seen: Observation, result: TrialResult) -> str | None:
+def _not_the_bug(trial: _Seen) -> str | None:
+    seen, result = trial
     if result.infra:
         return f"the trial could not be run: {result.infra}"
     if seen.exception in {"ModuleNotFoundError", "ImportError"}:
@@ -161,8 +224,9 @@ def _not_the_bug(seen: Observation, result: TrialResult) -> str | None:
     return None
 
 
-def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - a list of signs, the surest first
+def kind(trial: _Seen, *, grows: bool) -> Failure:  # noqa: PLR0911 - a list of signs, the surest first
     """Return the kind of failure that this looks like."""
+    seen, result = trial
     said = f"{seen.exception or ''}\n{seen.message or ''}\n{without_escapes(result.stderr)}"
     if seen.hung:
         return Failure.HANG
@@ -179,24 +243,20 @@ def kind(seen: Observation, result: TrialResult) -> Failure:  # noqa: PLR0911 - 
         not math.isfinite(it) or (it and _NON_FINITE.search(name)) for name, it in seen.figures.items()
     ):
         return Failure.NON_FINITE
-    if seen.series and not seen.failed:
+    if grows:
         return Failure.LEAK
     return Failure.WRONG_NUMBERS if seen.figures and by_figures else Failure.EXCEPTION
 
 
-def _failure(seen: Observation) -> dict[str, Any]:
-    """Return what to declare of how it ended, if that was badly."""
+def _end(seen: Observation) -> dict[str, Any]:
+    """Return how it ended, if that was badly; without the message, which may differ."""
     if seen.hung:
-        places = dict.fromkeys(place for stack in seen.stacks if (place := stacks.standing_at(stack)))
-        after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
-        return {"hang": {"after": after, "stack": "|".join(re.escape(place) for place in places) or BLANK}}
+        return {"hang": True}
     found: dict[str, Any] = {}
     if seen.signal:
         found["signal"] = seen.signal
     if seen.exception:
         found["exception"] = seen.exception
-        if message := pattern(telling_line(seen.message or "")):
-            found["message"] = message
     if seen.cuda_error and seen.failed:
         found["cuda_error"] = seen.cuda_error
     if not found and seen.exit_status not in {0, None}:
@@ -204,28 +264,93 @@ def _failure(seen: Observation) -> dict[str, Any]:
     return found
 
 
-def _figures(seen: Observation, result: TrialResult, failing: Mapping[str, str] | None = None) -> dict[str, Any]:
+def _failure(trials: Sequence[_Seen]) -> dict[str, Any]:
+    """Return what to declare of how these ended, if that was badly."""
+    seen = trials[0].seen
+    if seen.hung:
+        after = f"{max(1, round(seen.hung_after_s or 20)):d}s"
+        return {"hang": {"after": after, "stack": "|".join(_places(seen)) or BLANK}}
+    found = _end(seen)
+    lines = [telling_line(each.message or "") for each, _ in trials]
+    if len({*map(pattern, lines)}) > 1:  # taken up to the first word in which they differ
+        words = zip(*(line.split(" ") for line in lines), strict=False)
+        lines = [" ".join(each[0] for each in takewhile(lambda each: len({*each}) == 1, words))]
+    if "exception" in found and (message := pattern(lines[0])):
+        found["message"] = message
+    return found
+
+
+def _places(seen: Observation) -> Iterator[str]:
+    """Yield where each process hangs that waits for no other one: the innermost function of the script's own.
+
+    A name that any process waits in tells nothing; then what the script calls there is taken.
+    """
+    found: dict[str, None] = {}
+    for stack in stacks.that_matter(seen.stacks):
+        frames = stacks.frames(stack)
+        names = [name.rpartition(".")[2] for name, _ in frames]
+        own = [at for at, (_, file) in enumerate(frames) if PurePath(file).name in _SCRIPTS]
+        places = [names[at] for at in own] + names[: own[0]][::-1] if own else names
+        telling = (name for name in places if not waits_anywhere(re.escape(name)) and name not in _WRAPPERS)
+        found |= dict.fromkeys(map(re.escape, islice(telling, 1)))
+    yield from found
+
+
+def _ranges(trials: Sequence[_Seen]) -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest value of each figure that all of the trials printed, and that is a number."""
+    names = [name for name in trials[0].seen.figures if all(name in seen.figures for seen, _ in trials)]
+    values = {name: [seen.figures[name] for seen, _ in trials] for name in names}
+    return {name: (min(each), max(each)) for name, each in values.items() if all(map(math.isfinite, each))}
+
+
+def _figures(trials: Sequence[_Seen], failing: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return bounds for what was printed. For figures of a fixed variant, `failing` has the bounds of repro."""
     bounds: dict[str, str] = {}
-    printed = without_escapes(result.stdout)
-    for name, value in [*seen.figures.items()][:FIGURES]:
-        if _ERROR.search(name) and value >= 0:
-            bound = _error_bound(value, fixed=failing is not None)
-        elif failing and name in failing and Bound.parse(failing[name]).holds(value):
-            bound = failing[name]
+    printed = without_escapes(trials[0].result.stdout)
+    for name, (low, high) in [*_ranges(trials).items()][:FIGURES]:
+        if _ERROR.search(name) and low >= 0:
+            bounds[name] = _error_bound(low, high, fixed=failing is not None)
+        elif failing and name in failing and all(map(Bound.parse(failing[name]).holds, (low, high))):
+            bounds[name] = failing[name]
+        elif low == high and (low == 0 or (abs(low) < EXACT and _is_count(name, printed))):
+            bounds[name] = f"== {int(low)}"
         else:
-            bound = _bound(value, counted=_is_count(name, printed))
-        if bound:
-            bounds[name] = bound
+            room = max(abs(low), abs(high)) * 0.01 + (high - low) / 2
+            bounds[name] = _between(low - room, high + room)
     return {"figures": bounds} if bounds else {}
 
 
-def _error_bound(value: float, *, fixed: bool) -> str | None:
-    if math.isinf(value):
-        return None
-    if value < SMALL:
-        return CLEAN if value < 1e-6 else f"< {10 * value:.0e}"
-    return f"< {2 * value:.1g}" if fixed else f"> {value / 10:.0e}"
+def _between(low: float, high: float) -> str:
+    return f"> {low:.4g}, < {high:.4g}"
+
+
+def _error_bound(low: float, high: float, *, fixed: bool) -> str:
+    if high < SMALL or (low < SMALL and not fixed):
+        return CLEAN if high < 1e-6 else f"< {10 * high:.0e}"
+    return f"< {2 * high:.1g}" if fixed else f"> {low / 10:.0e}"
+
+
+def _digests(trials: Sequence[_Seen]) -> dict[str, Any]:
+    """Return which digests differ between the trials."""
+    names = [*trials[0].seen.digests]
+    different = [name for name in names if len({seen.digests.get(name) for seen, _ in trials}) > 1]
+    return {"differs": different} if different else {}
+
+
+def _growth(trials: Sequence[_Seen]) -> dict[str, Any]:
+    """Return a bound on the growth of the first series that grows in each trial, at half of the least growth."""
+    for name, points in trials[0].seen.series.items():
+        warm_up = min(5, len(points) // 5)
+        steps = {"steps": len(points) - warm_up} if len(points) - warm_up < 10 else {}
+        if len(points) - warm_up < 3:
+            continue
+        declared: dict[str, Any] = {"series": name, "per_step": "> 0", "warm_up": warm_up, **steps}
+        slopes = [growth(Growth.model_validate(declared), seen) or 0.0 for seen, _ in trials]
+        declared["per_step"] = f"> {min(slopes) / 2:.2g}"
+        expected = Expectation.model_validate({"growth": declared})
+        if min(slopes) > 0 and not any(judge(expected, each.result, each.seen).mismatches for each in trials):
+            return {"growth": declared}
+    return {}
 
 
 def _is_count(name: str, printed: str) -> bool:
@@ -233,14 +358,17 @@ def _is_count(name: str, printed: str) -> bool:
     return not _MEASURE.search(name) and bool(re.search(rf"(?m)^{re.escape(name)}=[-+]?[0-9]+\r?$", printed))
 
 
-def _bound(value: float, *, counted: bool) -> str | None:
-    """Return a bound that this value satisfies, with room unless it is exact. None if there is none, as for NaN."""
-    if not math.isfinite(value):
-        return None
-    if value == 0 or (counted and abs(value) < EXACT):
-        return f"== {int(value)}"
-    room = abs(value) * 0.01
-    return f"> {value - room:.4g}, < {value + room:.4g}"
+def _level(repro: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the fixed variant must do where repro's outputs differ, or a series of its grows: not that."""
+    same = {"same": repro["differs"]} if "differs" in repro else {}
+    if "growth" not in repro:
+        return same
+    return same | {"growth": {**repro["growth"], "per_step": f"< {float(repro['growth']['per_step'][2:]) / 4:.2g}"}}
+
+
+def _grown(repro: Mapping[str, Any]) -> str:
+    grown = repro.get("growth")
+    return f"{grown['series']} grows by {2 * float(grown['per_step'][2:]):.2g} per step" if grown else ""
 
 
 def _clean(seen: Observation) -> dict[str, Any]:
@@ -263,7 +391,6 @@ def _remarks(seen: Observation) -> list[str]:
     remarks += [f"{name} was printed with different values, so it is left out" for name in seen.contradicted]
     what = "say in case.yaml whether it differs between runs (differs) or not (same)"
     remarks += [f"{name} is a digest: {what}" for name in seen.digests]
-    remarks += [f"{name} is a series: for a leak, bound its growth (growth: in case.yaml)" for name in seen.series]
     if len(seen.figures) > FIGURES:
         remarks.append(f"{len(seen.figures) - FIGURES} more figures were printed; the first {FIGURES} are taken")
     return remarks

@@ -2,7 +2,9 @@
 
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,8 +13,8 @@ from gpu_casebook.author.check import check_all
 from gpu_casebook.author.complaints import line_of, warning
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import ManifestError, Problem, Severity
-from gpu_casebook.evidence import Evidence, Outcome, Verdict
+from gpu_casebook.errors import CasebookError, ManifestError, Problem, Severity
+from gpu_casebook.evidence import Evidence, Outcome, Verdict, evidence_files, load
 from gpu_casebook.judging.expectation import judge
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
@@ -48,7 +50,7 @@ def static(root: Path, name: str) -> tuple[Case | None, list[Problem]]:
         case = find(root, name, known_images(root))
     except ManifestError:
         return None, problems
-    return case, problems + list(_complaints(case, f"cases/{name}"))
+    return case, problems + list(_complaints(case, f"cases/{name}", root / "reports"))
 
 
 def review(root: Path, name: str, options: Options, engine: Engine, console: Console) -> Review:
@@ -64,24 +66,43 @@ def review(root: Path, name: str, options: Options, engine: Engine, console: Con
     return Review(problems, done)
 
 
-def _complaints(case: Case, shown: str) -> Iterator[Problem]:
+def _complaints(case: Case, shown: str, reports: Path) -> Iterator[Problem]:
     manifest = f"{shown}/{MANIFEST}"
     yield from complaints.of_manifest(case.manifest, manifest, _lines(case))
     text = (case.directory / MANIFEST).read_text(encoding="utf-8")
     yield from complaints.of_links("\n".join(line.partition(" #")[0] for line in text.splitlines()), manifest)
     yield from complaints.of_privacy(text, manifest)
+    scripts = ""
     for variant in Variant:
         try:
             script = case.script(variant).read_text(encoding="utf-8")
             yield from complaints.of_script(script, f"{shown}/{variant}.py")
         except (OSError, SyntaxError, ValueError):
             continue  # `check` has said so
+        scripts += script
         yield from complaints.of_privacy(script, f"{shown}/{variant}.py")
     readme = case.directory / "README.md"
     if readme.is_file():
         text = readme.read_text(encoding="utf-8", errors="replace")
         yield from complaints.of_readme(text, f"{shown}/README.md", lambda path: (case.directory / path).exists())
         yield from complaints.of_privacy(text, f"{shown}/README.md")
+        yield from complaints.of_title(text, f"{shown}/README.md", case.manifest.title)
+        yield from complaints.of_figures(text, f"{shown}/README.md", _known_figures(case, reports), scripts)
+
+
+def _known_figures(case: Case, reports: Path) -> Mapping[str, list[float | Bound]]:
+    """Return what the evidence has of each figure, and how the manifest bounds it in any environment."""
+    known: dict[str, list[float | Bound]] = defaultdict(list)
+    for name in case.manifest.environments:
+        for variant in Variant:
+            for figure, bound in case.expectation(name, variant).figures.items():
+                known[figure].append(bound)
+    for path in evidence_files(reports, case.id):
+        with suppress(CasebookError):
+            for trial in load(path).trials:
+                for figure, value in trial.observation.figures.items():
+                    known[figure].append(value)
+    return known
 
 
 def _lines(case: Case) -> Mapping[str, int]:

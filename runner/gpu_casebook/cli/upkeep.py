@@ -25,13 +25,15 @@ def lock(
 ) -> None:
     """Write the locks: every environment's packages with hashes, from the package index."""
     from gpu_casebook.console import Console
-    from gpu_casebook.packages.resolve import write_locks
+    from gpu_casebook.packages.resolve import remove_stale, write_locks
 
     out = Console(sys.stdout)
     for found in chosen_cases(cases):
         with out.step(f"locking {found.id}") as note:
             for path in write_locks(found, note, out.say):
                 out.say(f"wrote {shown(path)}")
+        for path in remove_stale(found):
+            out.say(f"removed {shown(path)}, which belongs to no environment")
 
 
 @app.command()

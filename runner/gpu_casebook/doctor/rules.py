@@ -213,7 +213,7 @@ def shared_memory_small(facts: Facts) -> Advice:
 )
 def gpu_missing(facts: Facts) -> Advice:
     if not facts.gpus and not facts.driver_traces:
-        yield "no NVIDIA GPU here: only simulated environments run"
+        yield "no NVIDIA GPU here: only environments that need none run"
 
 
 @rule(Severity.NOTE, fix="to go without: env -u HTTPS_PROXY -u HTTP_PROXY nox -s ...")

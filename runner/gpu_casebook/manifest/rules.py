@@ -243,6 +243,11 @@ def _vague(location: Location, expectation: Expectation) -> Iterator[Breach]:
             yield (*location, "message"), f"fits much else{such}; take more of the text"
 
 
+def waits_anywhere(stack: str) -> bool:
+    """Return whether the pattern is found in the stack of any process that waits."""
+    return _found_in(stack, _ANY_STACK) is not None
+
+
 def _in_repro(location: Location, expectation: Expectation) -> Iterator[Breach]:
     declared = expectation.sanitizer
     if expectation.same:

@@ -49,6 +49,15 @@ def write_locks(case: Case, note: Note, say: Note = lambda _line: None) -> list[
     return list(texts)
 
 
+def remove_stale(case: Case) -> list[Path]:
+    """Remove the locks that belong to no environment any more, and return them."""
+    wanted = {case.lock_path(name, variant) for name in case.manifest.environments for variant in Variant}
+    stale = [path for path in sorted((case.directory / "locks").glob("*.txt")) if path not in wanted]
+    for path in stale:
+        path.unlink()
+    return stale
+
+
 def lock_text(
     requirements: Sequence[str],
     python: str,

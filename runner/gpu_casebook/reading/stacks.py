@@ -77,13 +77,13 @@ def _python_command(words: Iterator[str]) -> str | None:
 
 def standing_at(stack: ProcessStack) -> str | None:
     """Return the Python function that the main thread is in, or None if the stack does not show it."""
-    python = (name for name, file in _frames(stack) if not file.endswith(_OF_C) and ".so." not in file)
+    python = (name for name, file in frames(stack) if not file.endswith(_OF_C) and ".so." not in file)
     return next((name.rpartition(".")[2] for name in python), None)
 
 
 def functions(stack: ProcessStack, *, all_threads: bool = False) -> list[str]:
     """Return the functions that the main thread is in, or all threads are, the innermost first."""
-    return [name for name, _ in _frames(stack, all_threads=all_threads)]
+    return [name for name, _ in frames(stack, all_threads=all_threads)]
 
 
 def asleep(stack: ProcessStack) -> bool:
@@ -91,7 +91,7 @@ def asleep(stack: ProcessStack) -> bool:
     return any(map(_SLEEP.fullmatch, functions(stack)[:_SLEEP_DEPTH]))
 
 
-def _frames(stack: ProcessStack, *, all_threads: bool = False) -> list[tuple[str, str]]:
+def frames(stack: ProcessStack, *, all_threads: bool = False) -> list[tuple[str, str]]:
     """Return function and file of each frame of the main thread, or of all threads."""
     match stack.source:
         case "faulthandler":
