@@ -93,7 +93,6 @@ class Draft:
     image: str = "cpu"
     gpus: int = 0
     variables: Mapping[str, str] = field(default_factory=dict)
-    simulated: bool = False
     ran: str = ""  # where the trials were, for the README
     pins: Sequence[str] = ()  # the shared requirements
     unknown: Sequence[str] = ()  # what is not known of the requirements, in sentences
@@ -106,6 +105,11 @@ class Draft:
     @property
     def release(self) -> bool:
         return bool(self.own)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether kernels seem to be interpreted."""
+        return not self.gpus and "TRITON_INTERPRET" in f"{[*self.variables]}{self.script}"
 
     @property
     def workaround(self) -> bool:

@@ -42,6 +42,8 @@ _LONG_S = 60.0
 _CUDA = re.compile(r"""(?m)['"]cuda(?::\d+)?['"]|\.cuda\(|torch\.cuda\.|^\s*(?:import|from) triton\b""")
 _DECIDES = re.compile(r"(?:TRITON|TORCH\w*|PYTORCH|NCCL|CUBLAS|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|(?:OMP|MKL)_NUM_THREADS")
 """Variables that libraries read, and that a failure often depends on."""
+_NOT_KEPT = re.compile(r"PATH|HOME|USER|LANG|PWD|SHELL|TMPDIR|NVIDIA_\w+|CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER)")
+"""Variables that are this machine's, or the runner's to set."""
 _NOTHING = Requirements(blanks=["the packages that the scripts need, each pinned: NAME==VERSION"])
 _CUDA_13_FROM = Version("2.11")
 """The first release of PyTorch whose packages on the index are those for CUDA 13."""
@@ -156,19 +158,12 @@ def _variables(options: NewCase, texts: Sequence[str], notes: list[str]) -> dict
         value = os.environ[name]
         if redact(f"{name}={value}").counts or re.search("TOKEN|KEY|SECRET|PASS", name):
             notes.append(f"the script reads {name}, whose value looks private, so it is not kept")
-        elif _usable(names, name):
+        elif not _NOT_KEPT.fullmatch(name):
             given[name] = value
             notes.append(f"the script reads {name}, which is {value!r} here: it is in the case's variables")
     others = sorted(name for name in os.environ if _DECIDES.fullmatch(name) and name not in given)
     notes += [f"{name} is set here and not kept; if it matters: --variable {name}=VALUE" for name in others]
     return given
-
-
-def _usable(names: TypeAdapter[str], name: str) -> bool:
-    try:
-        return bool(names.validate_python(name)) and name not in {"PATH", "USER", "LANG", "PWD", "SHELL"}
-    except ValidationError:
-        return False
 
 
 def _python(options: NewCase) -> Path | None:
@@ -276,7 +271,6 @@ class _Making:
             image=_image(gpus, [*pins, *own.get(Variant.REPRO, ())], known_images(self.root)),
             gpus=gpus,
             variables=kept,
-            simulated=not gpus and "TRITON_INTERPRET" in (kept or text),
             pins=pins,
             unknown=found.blanks,
             own=own,
@@ -298,8 +292,7 @@ class _Making:
             return draft, {}
         if draft.gpus and not hardware.gpus():
             self.notes.append("no GPU is here, and the trials need none: the case asks for none either")
-            simulated = "TRITON_INTERPRET" in f"{[*draft.variables]}{draft.script}"
-            draft = replace(draft, gpus=0, image=_image(0, draft.pins, known_images(self.root)), simulated=simulated)
+            draft = replace(draft, gpus=0, image=_image(0, draft.pins, known_images(self.root)))
         locks = {} if draft.unknown else self._locks(draft)
         if engine:
             with choose(engine, self.root, self.say) as chosen:
