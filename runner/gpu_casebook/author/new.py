@@ -26,7 +26,7 @@ from gpu_casebook.manifest.case import known_images
 from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, TRIALS, VariableName
 from gpu_casebook.manifest.pins import pin
 from gpu_casebook.packages.lock import read_lock, same_version, script_header
-from gpu_casebook.packages.resolve import lock_text, unreachable
+from gpu_casebook.packages.resolve import lock_text
 from gpu_casebook.redact import redact
 from gpu_casebook.revision import git
 from gpu_casebook.trial import PYTHON, Limits, Note, Recipe, TrialRequest, TrialResult, Watch
@@ -317,7 +317,7 @@ class _Making:
                 name: lock_text([*draft.pins, *draft.own.get(variant, ())], PYTHON) for variant, name in names.items()
             }
         except BuildError as error:
-            if not unreachable(str(error)) and "can't be reached" not in str(error):
+            if "can't be reached" not in str(error):
                 raise BuildError(f"{error}; choose other versions with --require NAME==VERSION") from None
             if self.options.engine:
                 raise
