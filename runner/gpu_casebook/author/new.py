@@ -40,7 +40,7 @@ _MOST_TRIALS = 12
 _LONG_S = 60.0
 """Seconds of trials after which no further one is begun."""
 _CUDA = re.compile(r"""(?m)['"]cuda(?::\d+)?['"]|\.cuda\(|torch\.cuda\.|^\s*(?:import|from) triton\b""")
-_DECIDES = re.compile(r"(?:TRITON|TORCH\w*|PYTORCH|NCCL|CUBLAS|CUDNN)_\w+|CUDA_LAUNCH_BLOCKING|(?:OMP|MKL)_NUM_THREADS")
+_DECIDES = re.compile(r"(?:TRITON|TORCH\w*|PYTORCH|NCCL|CUBLAS|CUDNN)_\w+|CUDA_LAUNCH_\w+|(?:OMP|MKL)_NUM_THREADS")
 """Variables that libraries read, and that a failure often depends on."""
 _NOT_KEPT = re.compile(r"PATH|HOME|USER|LANG|PWD|SHELL|TMPDIR|NVIDIA_\w+|CUDA_(?:VISIBLE_DEVICES|DEVICE_ORDER)")
 """Variables that are this machine's, or the runner's to set."""
