@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Self
 
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.manifest.pins import ORDINARY, Special
 from gpu_casebook.packages.lock import basis
+from gpu_casebook.pins import ORDINARY, Special
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 FOUND = '"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}'

@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 from gpu_casebook.document import Bytes, Document, Moment, Seconds
 from gpu_casebook.errors import CasebookError, ExitStatus
 from gpu_casebook.kinds import Grade, Variant
+from gpu_casebook.pins import SourceFile
 from gpu_casebook.probe_registry import probe_of
 from gpu_casebook.reading.findings import Finding, Summary, Tool
-from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import GpuAccess, ProcessStack
 
 

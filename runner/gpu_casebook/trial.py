@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Self
 
 from gpu_casebook.document import Document
-from gpu_casebook.source_file import SourceFile
+from gpu_casebook.pins import SourceFile
 
 
 class ProcessStack(Document):

@@ -13,10 +13,10 @@ from gpu_casebook.errors import Severity, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest import case as manifest_case
 from gpu_casebook.manifest.case import load
-from gpu_casebook.manifest.pins import pin
 from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.manifest.schema import write_schema
 from gpu_casebook.packages.lock import basis
+from gpu_casebook.pins import pin
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout
 
 Change = Callable[[str, str], str]

@@ -32,7 +32,7 @@ from gpu_casebook.images.stages import plan
 from gpu_casebook.images.usage import usage
 from gpu_casebook.packages import sources
 from gpu_casebook.packages.settings import collect
-from gpu_casebook.source_file import SourceFile
+from gpu_casebook.pins import SourceFile
 from gpu_casebook.trial import Recipe
 from tests.engines.subjects import eventually
 

@@ -20,8 +20,8 @@ from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import Case, discover, find, known_images, load
 from gpu_casebook.manifest.document import read
 from gpu_casebook.manifest.model import Expectation
-from gpu_casebook.manifest.pins import pin
 from gpu_casebook.manifest.schema import SCHEMA, schema_text, write_schema
+from gpu_casebook.pins import pin
 from tests.conftest import IMAGES, MANIFEST, Checkout
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.errors import BuildError
-from gpu_casebook.manifest.pins import Special
 from gpu_casebook.packages import index as builds
 from gpu_casebook.packages import uv, wheels
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
 from gpu_casebook.packages.resolve import lock_text, scratch_lock
+from gpu_casebook.pins import Special
 from gpu_casebook.trial import PYTHON, Recipe
 from tests.packages.conftest import Index, dead_index, wheel
 

@@ -3,8 +3,8 @@ import time
 import pytest
 
 from gpu_casebook.errors import BuildError
-from gpu_casebook.manifest.pins import ORDINARY, Special
 from gpu_casebook.packages.lock import content_key, installable, problems, read_lock, script_header, wheel_bytes
+from gpu_casebook.pins import ORDINARY, Special
 
 HASH = "--hash=sha256:" + "a" * 64
 LOCK = f"""\

@@ -9,11 +9,11 @@ import pytest
 
 from gpu_casebook.errors import BuildError
 from gpu_casebook.manifest.case import load
-from gpu_casebook.manifest.pins import Special
 from gpu_casebook.packages import index as builds
 from gpu_casebook.packages import resolve
 from gpu_casebook.packages.lock import read_lock, wheel_bytes
 from gpu_casebook.packages.resolve import lock_text, remove_stale, scratch_lock, write_locks
+from gpu_casebook.pins import Special
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import LOCK
 from tests.packages.conftest import Index, dead_index, point_uv_at, wheel

@@ -27,10 +27,10 @@ from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.case import Case, load
 from gpu_casebook.packages import sources
 from gpu_casebook.packages.resolve import lock_text
+from gpu_casebook.pins import SourceFile
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run.attesting import differences, parse
 from gpu_casebook.run.plan import recipe
-from gpu_casebook.source_file import SourceFile
 from gpu_casebook.trial import Recipe
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.engines.subjects import Bench, this_python

@@ -13,7 +13,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
-from gpu_casebook.manifest.pins import ORDINARY, Special
+from gpu_casebook.pins import ORDINARY, Special
 from gpu_casebook.records.watched import State, Watched, known
 from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions

@@ -28,10 +28,10 @@ from gpu_casebook.manifest.case import (
     manifest_path,
 )
 from gpu_casebook.manifest.model import EnvironmentSpec
-from gpu_casebook.manifest.pins import pin
 from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.manifest.schema import SCHEMA, schema_text
 from gpu_casebook.packages.lock import problems, script_header
+from gpu_casebook.pins import pin
 
 MAX_FIX_LINES = 20
 """Lines that a fix may change before the diff no longer shows what it is."""

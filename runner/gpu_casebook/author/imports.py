@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.guest import installed
-from gpu_casebook.manifest.pins import pin
+from gpu_casebook.pins import pin
 
 _ASK_S = 60.0
 _READ = re.compile(

@@ -24,9 +24,9 @@ from gpu_casebook.errors import BuildError, Problem, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, TRIALS, VariableName
-from gpu_casebook.manifest.pins import pin
 from gpu_casebook.packages.lock import read_lock, same_version, script_header
 from gpu_casebook.packages.resolve import lock_text
+from gpu_casebook.pins import pin
 from gpu_casebook.redact import redact
 from gpu_casebook.revision import git
 from gpu_casebook.trial import PYTHON, Limits, Note, Recipe, TrialRequest, TrialResult, Watch

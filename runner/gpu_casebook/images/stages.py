@@ -23,7 +23,7 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.lock import alone, read_lock
-from gpu_casebook.source_file import SourceFile
+from gpu_casebook.pins import SourceFile
 from gpu_casebook.trial import PYTHON, Recipe
 
 _BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==|#")

@@ -25,9 +25,8 @@ from gpu_casebook.manifest.model import (
     Model,
     VariantSpec,
 )
-from gpu_casebook.manifest.pins import source_pins
 from gpu_casebook.manifest.rules import breaches
-from gpu_casebook.source_file import SourceFile
+from gpu_casebook.pins import SourceFile, source_pins
 from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"

@@ -25,12 +25,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticUseDefault
 
-from gpu_casebook import source_file
+from gpu_casebook import pins
 from gpu_casebook.kinds import Failure, Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.pins import Special, pin
 from gpu_casebook.patterns import compiled
+from gpu_casebook.pins import Special, pin
 from gpu_casebook.probe_registry import PROBES, all_probes
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import Kind, Tool
@@ -61,7 +61,7 @@ PATTERN_WORDS = {
     PACKAGE_PATTERN: "is not a package's name; its version stands in the requirements",
     LINE_PATTERN: "must be one line of text",
     LINK_PATTERN: "is not a link; write it with https://",
-    **source_file.PATTERN_WORDS,
+    **pins.PATTERN_WORDS,
 }
 
 _RATE = re.compile(r"\s*>=\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*")
@@ -380,9 +380,9 @@ class Overrides(Model):
 class Sources(Model):
     """Files of one commit of an upstream repository."""
 
-    url: source_file.Repository = Field(description="The repository: https://HOST/OWNER/NAME.")
-    commit: source_file.Commit = Field(description="The commit, all 40 digits.")
-    files: source_file.Files = Field(description="Path in the repository -> sha256. Scripts import them by that path.")
+    url: pins.Repository = Field(description="The repository: https://HOST/OWNER/NAME.")
+    commit: pins.Commit = Field(description="The commit, all 40 digits.")
+    files: pins.Files = Field(description="Path in the repository -> sha256. Scripts import them by that path.")
 
 
 class EnvironmentSpec(Model):

@@ -28,7 +28,7 @@ from gpu_casebook.manifest.model import (
     Seconds,
     Trials,
 )
-from gpu_casebook.manifest.pins import CPU_BUILD, pin
+from gpu_casebook.pins import CPU_BUILD, pin
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Watch

@@ -15,9 +15,9 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
 from gpu_casebook.errors import BuildError
-from gpu_casebook.manifest.pins import CPU_BUILD, SOURCES
 from gpu_casebook.packages.lock import entries, read_lock
 from gpu_casebook.packages.settings import ANY_INDEX, for_uv
+from gpu_casebook.pins import CPU_BUILD, SOURCES
 
 
 class UnreachableError(BuildError):

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from gpu_casebook.errors import BuildError, Problem
-from gpu_casebook.manifest.pins import ORDINARY, Special, pin
+from gpu_casebook.pins import ORDINARY, Special, pin
 
 _MACHINE, _GLIBC = "x86_64", 36
 PLATFORM = f"{_MACHINE}-manylinux_2_{_GLIBC}"

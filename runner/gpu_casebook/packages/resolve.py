@@ -16,12 +16,11 @@ from gpu_casebook.errors import BuildError
 from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.pins import CPU_BUILD, ORDINARY, Special, pin, source_pins
 from gpu_casebook.packages import index, uv
 from gpu_casebook.packages.lock import _ENTRY, PLATFORM, alone, basis, read_lock, without
 from gpu_casebook.packages.settings import for_install
 from gpu_casebook.packages.sources import locked
-from gpu_casebook.source_file import SourceFile
+from gpu_casebook.pins import CPU_BUILD, ORDINARY, SourceFile, Special, pin, source_pins
 from gpu_casebook.trial import Note
 
 # Settings of uv, without UV_: where files may come from, and which versions are chosen.

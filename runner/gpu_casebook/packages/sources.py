@@ -20,8 +20,7 @@ from platformdirs import user_cache_path
 
 from gpu_casebook.errors import BuildError
 from gpu_casebook.files import read_bytes
-from gpu_casebook.manifest.pins import SOURCES, source_pins
-from gpu_casebook.source_file import SourceFile
+from gpu_casebook.pins import SOURCES, SourceFile, source_pins
 
 _MOST_BYTES = 2**22
 _PATIENCE_S = 60.0

@@ -22,10 +22,10 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.packages.index import UnreachableError, unreachable
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock
+from gpu_casebook.pins import SourceFile
 from gpu_casebook.redact import redact
 from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.source_file import SourceFile
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe
 

@@ -21,8 +21,8 @@ from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Attestation, Content
 from gpu_casebook.guest import script
 from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.pins import SOURCES
 from gpu_casebook.packages.lock import Pin, read_lock, same_version
+from gpu_casebook.pins import SOURCES
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult

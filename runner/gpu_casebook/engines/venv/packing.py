@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_casebook.errors import UsageError
-from gpu_casebook.manifest.pins import SOURCES
 from gpu_casebook.packages import sources, wheels
 from gpu_casebook.packages.lock import read_lock, without
+from gpu_casebook.pins import SOURCES
 from gpu_casebook.trial import Note, Recipe
 
 LOCKED = "locked"
