@@ -1,6 +1,6 @@
 """Whether the kernel ended a process of a container for lack of memory, on hosts where Podman does not tell.
 
-With the first version of control groups conmon, which watches a container for Podman, may miss it. The kernel tells
+With the first version of control groups conmon 2.1.6 notes it where Podman 4.3.1 does not look. The kernel tells
 whoever registered for it before: cgroup-v1/memory.rst of its documentation, section 10. Only root may register.
 """
 
