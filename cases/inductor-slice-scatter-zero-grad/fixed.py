@@ -1,11 +1,10 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
-# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
+# dependencies = ["numpy==2.3.5", "torch==2.13.0"]
 # ///
-"""The same function, with y written into the buffer in place.
+"""The same function, compiled by the release whose compiler is told the right layout.
 
-Look for: outputs and gradients of the compiled function equal the float64 ones to 1e-5, with both slices. The compiler
-turns the assignment into a slice_scatter as well, but its backward pass is made of other operations.
+Look for: outputs and gradients of the compiled function equal the float64 ones to 1e-5, with both slices.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ ROWS, WIDTH = 4, 33  # any will do
 def write_and_sum(x: torch.Tensor, y: torch.Tensor, start: int) -> torch.Tensor:
     """x with y in place of its columns from `start` on, summed over the columns."""
     buffer = x.clone()
-    buffer[:, start : start + y.shape[1]] = y
+    buffer = torch.slice_scatter(buffer, y, dim=1, start=start, end=start + y.shape[1])
     return buffer.sum(1)
 
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
-# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
+# dependencies = ["numpy==2.3.5", "torch==2.11.0"]
 # ///
 """torch.compile loses the gradient of a buffer that is written into by slice, and then summed over the same dimension.
 
