@@ -1,8 +1,6 @@
-"""Environments on a GPU of cases that run on a CPU too: what a CPU printed is not what they ask for."""
+"""An environment on a GPU of a case that runs on a CPU too: what the CPU printed is not what it asks for."""
 
 from pathlib import Path
-
-import pytest
 
 from gpu_casebook.evidence import Outcome, evidence_files, load
 from gpu_casebook.judging.expectation import judge, observe
@@ -10,12 +8,12 @@ from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.trial import TrialResult
 
 ROOT = Path(__file__).parents[2]
+CASE = "graphed-callables-static-grad"
 
 
-@pytest.mark.parametrize("name", ["graphed-callables-static-grad", "inductor-slice-scatter-zero-grad"])
-def test_a_cpu_is_no_gpu(name: str) -> None:
-    case = find(ROOT, name, known_images(ROOT))
-    runs = [load(path) for path in evidence_files(ROOT / "reports", name)]
+def test_a_cpu_is_no_gpu() -> None:
+    case = find(ROOT, CASE, known_images(ROOT))
+    runs = [load(path) for path in evidence_files(ROOT / "reports", CASE)]
     own = [run for run in runs if run.environment.name == "cpu" and run.case.digest == case.digest()]
     trials = [trial for run in own for trial in run.trials]
     assert trials

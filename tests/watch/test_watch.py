@@ -50,7 +50,7 @@ class World(FakeEngine):
         return parse(package, versions.JSON, json.dumps({"files": files}).encode())
 
     def lock(
-        self, requirements: Sequence[str], _python: str, previous: str = "", *, special: Special, anywhere: bool = False
+        self, requirements: Sequence[str], _python: str, previous: str = "", *, special: Special, **_more: object
     ) -> str:
         self.previous.append(previous)
         self.special = special
