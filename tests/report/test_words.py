@@ -1,5 +1,7 @@
 from gpu_casebook.evidence import Rate
+from gpu_casebook.kinds import Variant
 from gpu_casebook.report import words
+from tests.report.example import ENVIRONMENT, evidence
 
 
 def test_share_and_interval() -> None:
@@ -7,3 +9,9 @@ def test_share_and_interval() -> None:
     assert words.share(rate) == "3 of 3"
     assert words.interval(rate) == "95 % interval 44 to 100 %"
     assert words.share(Rate(k=0, n=0, low=0, high=1)) == "none"
+
+
+def test_a_requirement_that_is_no_pin_changes_no_version() -> None:
+    requirements = {Variant.REPRO: ["NaN", "torch==2.11.0", "=="], Variant.FIXED: ["torch==2.13.0", "x>1"]}
+    run = evidence(environment=ENVIRONMENT.model_copy(update={"variant_requirements": requirements}))
+    assert [row[:3] for row in words.changed_versions(run)] == [("torch", "2.11.0", "2.13.0")]

@@ -1,7 +1,7 @@
 """Facts of the evidence, and of a case's README, as a person reads them. Only `section_why` reads a file."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -234,12 +234,21 @@ def _bounded(diff: str) -> str:
     return f"{kept}\n[... {diff.count(chr(10), len(kept))} more lines ...]"
 
 
+def _pinned(requirements: Iterable[str]) -> dict[str, str]:
+    """Return the versions by package; evidence may have been written by hand, so what is no pin is left out."""
+    found = dict[str, str]()
+    for each in requirements:
+        with suppress(ValueError):
+            found |= pins([each])
+    return found
+
+
 def changed_versions(run: Evidence) -> list[tuple[str, str, str, str | None]]:
     """Return package, version of repro, version of fixed, and where to compare them if the package is the project's.
 
     The same of upstream's files, whose versions are commits.
     """
-    repro, fixed = (pins(run.environment.variant_requirements.get(variant, [])) for variant in Variant)
+    repro, fixed = (_pinned(run.environment.variant_requirements.get(variant, [])) for variant in Variant)
     home, named = home_of(run.case.upstream), canonicalize_name(run.case.upstream.project.rpartition("/")[2])
     own = {named, {"pytorch": "torch"}.get(named)}
     files = [{file.path: file for file in run.environment.sources.get(variant, [])} for variant in Variant]
