@@ -1,7 +1,7 @@
 from gpu_casebook.evidence import Rate
 from gpu_casebook.kinds import Variant
 from gpu_casebook.report import words
-from tests.report.example import ENVIRONMENT, evidence
+from tests.report.example import CASE, ENVIRONMENT, evidence
 
 
 def test_share_and_interval() -> None:
@@ -15,3 +15,8 @@ def test_a_requirement_that_is_no_pin_changes_no_version() -> None:
     requirements = {Variant.REPRO: ["NaN", "torch==2.11.0", "=="], Variant.FIXED: ["torch==2.13.0", "x>1"]}
     run = evidence(environment=ENVIRONMENT.model_copy(update={"variant_requirements": requirements}))
     assert [row[:3] for row in words.changed_versions(run)] == [("torch", "2.11.0", "2.13.0")]
+
+
+def test_a_signature_that_is_none_declares_no_figure() -> None:
+    case = CASE.model_copy(update={"signature": {Variant.REPRO: ["figure err", "", "figure err: twice"]}})
+    assert list(words.without_failure(evidence(case=case), "err=1\n")) == []

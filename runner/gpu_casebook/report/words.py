@@ -94,7 +94,8 @@ def same_figures(trials: Sequence[Trial]) -> bool:
 
 def without_failure(run: Evidence, stdout: str) -> Iterator[str]:
     """Yield a line if a run of repro printed figures that are not those of the failure, as the case declares it."""
-    declared = dict(line.split(": ", 1) for line in run.case.signature.get(Variant.REPRO, []))
+    lines = [line.partition(": ") for line in run.case.signature.get(Variant.REPRO, [])]
+    declared = {what: wanted for what, _, wanted in lines}
     seen = {name: value for name, value in read(stdout).figures.items() if f"figure {name}" in declared}
     with suppress(ValueError):  # of a bound that no longer is one
         bounds = {name: Bound.parse(declared[f"figure {name}"]) for name in seen}
