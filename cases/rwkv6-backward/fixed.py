@@ -2,76 +2,78 @@
 # requires-python = ">=3.11,<3.13"
 # dependencies = ["torch==2.2.2", "triton==2.2.0", "numpy==1.26.4", "setuptools==69.5.1"]
 # ///
-"""FLA's fused recurrent RWKV6 with an initial state: its forward runs, its backward does not compile.
+"""An op with a recurrent state: its forward runs, its backward does not compile. Look at `keep` in dq_kernel.
 
-repro.py and fixed.py are the same script; what differs is flash-linear-attention's fla/ops/rwkv6/recurrent_fuse.py, from
-the commit before the fix and from the fix. It and the two files that it imports must be importable; case.yaml has the
-commits. Both print fwd_rel_err; then repro.py ends in Triton's error, and fixed.py prints the errors of the gradients.
-Without a GPU TRITON_INTERPRET=1 runs them; without that, and without torch, the kernel is compiled only."""
-import os, sys
-from types import ModuleType, SimpleNamespace
+repro.py builds that mask as [BK, BV] for a tile that is [BV, BK], and ends in triton's CompilationError; fixed.py
+builds it as [BV, BK] and prints dq_rel_err. On a GPU both print fwd_rel_err first; without one they compile only."""
+import sys, types
 try:
     import torch
-except ModuleNotFoundError:  # Triton's front end needs nothing of it but names, which upstream's files need too
-    torch, cuda, amp = (sys.modules.setdefault(name, ModuleType(name)) for name in ("torch", "torch.cuda", "torch.cuda.amp"))
-    torch.version, torch.autograd, torch.Tensor = SimpleNamespace(hip=None), SimpleNamespace(Function=object), object
-    torch.dtype = object
-    torch.cuda, cuda.is_available = cuda, lambda: False
-    amp.custom_fwd = amp.custom_bwd = lambda function: function
-import triton
-import fla.ops.rwkv6.recurrent_fuse as upstream
-import fla.ops.utils
+except ModuleNotFoundError:  # importing Triton 2.2 asks torch for its HIP version; its compiler needs no more of it
+    torch = sys.modules["torch"] = types.ModuleType("torch")
+    torch.version, torch.cuda = types.SimpleNamespace(hip=None), types.SimpleNamespace(is_available=lambda: False)
+import triton, triton.language as tl
 
-T = 8        # a few steps will do: the backward fails before its first
-K = V = 64   # RWKV6's head size: the backward's blocks for it are min(K, 16) and min(V, 64), and it fails if they differ
+T = 8            # a few steps will do: the backward fails before its first
+K = V = 64       # RWKV6's head size
+BK, BV = 16, 64  # the backward's blocks for it were min(K, 16) and min(V, 64); the failure needs BK != BV
 
-interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-if not interpreted and not torch.cuda.is_available():  # the error comes from the front end, before a device matters
-    print("no CUDA device: compiling the kernel for dq only", flush=True)
-    kernel = upstream.fused_recurrent_rwkv6_bwd_kernel_dq
-    constants = {"BK": 16, "BV": 64, "USE_INITIAL_STATE": True, "REVERSE": False} | dict.fromkeys(("DK", "DV", "K", "V"), K)
-    sizes = {name: value for name, value in constants.items() if name in kernel.arg_names}
-    names = [name for name in kernel.arg_names if name not in sizes]
-    args = {name: "i32" if name in "BHT" or name[:2] == "s_" else "fp32" if name == "scale" else "*fp32" for name in names}
+@triton.jit
+def y_kernel(q, k, v, w, s0, y, T, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
+    rk, rv = tl.program_id(0) * BK + tl.arange(0, BK), tl.program_id(1) * BV + tl.arange(0, BV)
+    keep = (rv < V)[:, None] & (rk < K)[None, :]                           # [BV, BK]
+    S = tl.load(s0 + rk[None, :] * V + rv[:, None], mask=keep, other=0.0)  # [BV, BK] of the [K, V] state
+    for t in range(0, T):
+        q_t, k_t, v_t, w_t = tl.load(q + t*K + rk), tl.load(k + t*K + rk), tl.load(v + t*V + rv), tl.load(w + t*K + rk)
+        tl.store(y + (tl.program_id(0) * T + t) * V + rv, tl.sum(S * q_t[None, :], 1))
+        S = S * tl.exp(w_t)[None, :] + v_t[:, None] * k_t[None, :]
+
+@triton.jit
+def dq_kernel(k, v, w, s0, dy, dq, T, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
+    rk, rv = tl.program_id(0) * BK + tl.arange(0, BK), tl.program_id(1) * BV + tl.arange(0, BV)
+    keep = (rv < V)[:, None] & (rk < K)[None, :]                           # [BV, BK]
+    S = tl.load(s0 + rk[None, :] * V + rv[:, None], mask=keep, other=0.0)  # [BV, BK] of the [K, V] state
+    for t in range(0, T):
+        g_t, k_t, v_t, w_t = tl.load(dy + t*V + rv), tl.load(k + t*K + rk), tl.load(v + t*V + rv), tl.load(w + t*K + rk)
+        tl.store(dq + (tl.program_id(1) * T + t) * K + rk, tl.sum(S * g_t[:, None], 0))
+        S = S * tl.exp(w_t)[None, :] + v_t[:, None] * k_t[None, :]
+
+if not torch.cuda.is_available():  # the error comes from Triton's front end, before a device matters
+    print("no CUDA device: compiling dq_kernel only", flush=True)
+    sizes = dict(K=K, V=V, BK=BK, BV=BV)
+    args = {name: "i32" if name == "T" else "*fp32" for name in dq_kernel.arg_names if name not in sizes}
     if triton.__version__ < "3":
         from triton.compiler.compiler import CudaTargetDescriptor as Target, ast_to_ttir, instance_descriptor
-        where = {kernel.arg_names.index(name): value for name, value in (args | sizes).items()}
-        signature = {at: value for at, value in where.items() if isinstance(value, str)}
-        constants = {at: value for at, value in where.items() if at not in signature}
-        ast_to_ttir(kernel, signature, instance_descriptor(), constants, False, Target(80, 1, True))
+        ast_to_ttir(dq_kernel, dict(enumerate(args.values())), instance_descriptor(), sizes, False, Target(80, 1, True))
     else:
-        source = triton.compiler.ASTSource(kernel, args | dict.fromkeys(sizes, "constexpr"), sizes)
+        source = triton.compiler.ASTSource(dq_kernel, args | dict.fromkeys(sizes, "constexpr"), sizes)
         triton.compile(source, triton.backends.compiler.GPUTarget("cuda", 80, 32), {"num_warps": 1})
-    print("kernel for dq: compiled to TTIR")
+    print("dq_kernel: compiled to TTIR")
     sys.exit()
-device = "cpu" if interpreted else "cuda"
-for each in vars(fla.ops.utils).values():
-    if isinstance(each, triton.runtime.Autotuner):
-        each.configs = each.configs[:1]  # Triton's interpreter can't time the others
 
-# y_t = r_t (S_t + diag(u) k_t v_t^T), where S_0 = s0 and S_{t+1} = diag(exp w_t) S_t + k_t v_t^T
-def exact(r, k, v, w, u, s0):
-    S, y = s0[0, 0], []
-    for r_t, k_t, v_t, w_t in zip(*(x[0, 0] for x in (r, k, v, w))):
-        kv = torch.outer(k_t, v_t)
-        y.append(r_t @ (S + u[0][:, None] * kv))
-        S = w_t.exp()[:, None] * S + kv
-    return torch.stack(y)[None, None]
+# y_t = q_t S_t, where S_0 = s0 and S_{t+1} = diag(exp w_t) S_t + k_t v_t^T. Only q gets its gradient here.
+class Op(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, w, s0):
+        ctx.save_for_backward(k, v, w, s0)
+        y = q.new_empty(K // 32, T, V)
+        y_kernel[(K // 32, V // 32)](q, k, v, w, s0, y, T, K, V, 32, 32, num_warps=1)
+        return y.sum(0)
+    @staticmethod
+    def backward(ctx, dy):
+        dq = dy.new_empty(V // BV, T, K)
+        dq_kernel[(K // BK, V // BV)](*ctx.saved_tensors, dy, dq, T, K, V, BK, BV, num_warps=1)
+        return dq.sum(0), None, None, None, None
 
-def rel_err(got, right): return ((got.detach().cpu() - right).abs().max() / right.abs().max()).item()
+def rel_err(got, exact): return ((got.detach().cpu() - exact).abs().max() / exact.abs().max()).item()
 
 torch.manual_seed(0)
-r, k, w = torch.randn(3, 1, 1, T, K)
-v, dy = torch.randn(2, 1, 1, T, V)
-u, s0 = torch.randn(1, K), torch.randn(1, 1, K, V)
-inputs = {"q": r, "k": k, "v": v, "w": -w.exp(), "u": u}
-doubles = {name: x.double().requires_grad_() for name, x in inputs.items()}
-right = exact(*doubles.values(), s0.double())
-right.backward(dy.double())
-
-leaves = {name: x.to(device).requires_grad_() for name, x in inputs.items()}
-y, _ = upstream.fused_recurrent_rwkv6(*leaves.values(), scale=1.0, initial_state=s0.to(device))
-print(f"fwd_rel_err={rel_err(y, right):.2e}", flush=True)
-y.backward(dy.to(device))
-errors = {name: rel_err(leaf.grad, doubles[name].grad) for name, leaf in leaves.items()}
-print(f"dq_rel_err={errors['q']:.2e}\nworst_rel_err={max(errors.values()):.2e}")
+q, k, w, v, dy, s0 = *torch.randn(3, T, K), *torch.randn(2, T, V), torch.randn(K, V)
+w, S = -w.exp(), [s0.double()]
+for t in range(T - 1):
+    S.append(w[t].double().exp()[:, None] * S[t] + torch.outer(k[t].double(), v[t].double()))
+leaf = q.cuda().requires_grad_()
+y = Op.apply(leaf, k.cuda(), v.cuda(), w.cuda(), s0.cuda())
+print(f"fwd_rel_err={rel_err(y, torch.einsum('tk,tkv->tv', q.double(), torch.stack(S))):.2e}", flush=True)
+y.backward(dy.cuda())
+print(f"dq_rel_err={rel_err(leaf.grad, torch.einsum('tkv,tv->tk', torch.stack(S), dy.double())):.2e}")
