@@ -10,7 +10,7 @@ What to look for: resident_bytes stays where it is after the first texts.
 from tokenizers import Tokenizer, models
 
 PAGE = 4096  # bytes; /proc counts in pages
-TEXTS = 20  # the cache takes 10,000 entries, so its limit is never near
+TEXTS = 60  # the cache takes 10,000 entries, so its limit is never near
 WORDS = 20_000  # of 8 characters: a text of 160 kB, a long web page or source file
 
 alphabet = "0123456789 "

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST
@@ -19,6 +21,10 @@ HERE = "here"
 """The environment of cases that were made up; the corpus has none of that name."""
 SAME = "pass\n"
 """Behind a script that does what the other one does: the same code twice is refused, and these go to the judge."""
+
+
+OWN = {"requirements", "sources"}
+"""What a variant says of its own packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,16 +119,28 @@ def _corpus(place: Path) -> Iterator[Mutant]:
             shutil.copytree(subject.case.directory, directory)
             (directory / "repro.py").write_text(change.repro)
             (directory / "fixed.py").write_text(change.fixed + (SAME if change.fixed == change.repro else ""))
-            for variant, other in zip(Variant, change.locks, strict=True):
-                of = subject.case.lock_path(subject.environment, variant).name
-                shutil.copyfile(subject.case.lock_path(subject.environment, other), directory / "locks" / of)
+            _exchange(subject, change.locks, directory)
+            # Releases of which both are one release are no case, by rule.
+            refused = len(set(change.locks)) == 1 and corpus.has_releases(subject)
             yield Mutant(
                 name=f"{subject.case.id}, {subject.environment}: {change.name}",
                 directory=directory,
                 environment=subject.environment,
-                mutation=Mutation(name=change.name, right=change.right),
-                trials=None if change.right is Verdict.CONFIRMED else 1,
+                mutation=Mutation(name=change.name, right=None if refused else change.right, refused=refused),
+                trials=None if change.right is Verdict.CONFIRMED or corpus.takes_many(subject) else 1,
             )
+
+
+def _exchange(subject: corpus.Subject, of: Sequence[Variant], directory: Path) -> None:
+    """Give each variant the packages of `of`, in the manifest as in the locks: a lock that is another's is refused."""
+    manifest = yaml.safe_load((directory / MANIFEST).read_text())
+    was = {variant: manifest[variant] for variant in Variant}
+    for variant, other in zip(Variant, of, strict=True):
+        kept = {key: value for key, value in was[variant].items() if key not in OWN}
+        manifest[variant] = kept | {key: was[other][key] for key in OWN & was[other].keys()}
+        lock = subject.case.lock_path(subject.environment, variant).name
+        shutil.copyfile(subject.case.lock_path(subject.environment, other), directory / "locks" / lock)
+    (directory / MANIFEST).write_text(json.dumps(manifest))  # JSON is YAML
 
 
 def _slug(name: str) -> str:

@@ -66,18 +66,17 @@ def run_one(
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
-    from gpu_casebook.evidence import Verdict
-
-    if expect and expect not in set(Verdict):
-        raise UsageError(f"--expect: there is no verdict {expect!r}; there are: {', '.join(Verdict)}")
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
+    from gpu_casebook.evidence import Verdict
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.report.headline import summary
     from gpu_casebook.report.pages import publish
     from gpu_casebook.run.pipeline import run_case
     from gpu_casebook.run.plan import Skipped
 
+    if expect and expect not in set(Verdict):
+        raise UsageError(f"--expect: there is no verdict {expect!r}; there are: {', '.join(Verdict)}")
     top = root()
     place = reports or top / "reports"
     check_writable(place)
@@ -117,6 +116,7 @@ def run_one(
 
 
 def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:
+    """Return the verdict's own status, or where one is expected whether this is it."""
     if expected is None:
         return verdict.exit_status
     out.say(f"{expected} was expected" + ("" if verdict == expected else f", and the verdict is {verdict}"))

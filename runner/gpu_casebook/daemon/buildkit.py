@@ -76,9 +76,7 @@ def _builder(client: DockerClient, context: IO[bytes], dockerfile: str, script: 
         unpacked, settings = Path(directory, "context"), Path(directory, "settings")
         with tarfile.open(fileobj=context) as archive:  # the command takes none
             archive.extractall(unpacked, filter="data")
-        settings.write_text(
-            script, encoding="utf-8"
-        )  # from a variable the service gets an empty secret, in 4.3 at least
+        settings.write_text(script, encoding="utf-8")  # of a variable Podman 4.3 makes an empty secret
         command = [podman, "--remote", "--url", address(client), "build", f"--file={unpacked / dockerfile}"]
         command += [f"--secret=id=settings,src={settings}"]
         yield _Builder(command, {}, context=str(unpacked), stdin=None)
