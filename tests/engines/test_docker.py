@@ -350,3 +350,13 @@ def test_files_of_a_payload_may_be_read_by_all_and_changed_by_none() -> None:
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         entries = {entry.name: (entry.mode, entry.uid, entry.size) for entry in opened}
     assert entries == {"b": (0o755, 0, 0), "b/c": (0o755, 0, 0), "b/c/d.py": (0o644, 0, 1), "a.py": (0o644, 0, 2)}
+
+
+@pytest.mark.parametrize(
+    ("files", "blocks"), [({}, 0), ({"a.py": b"1"}, 2), ({"b/c.py": b"1" * 513, "d": b""}, 1 + 3 + 1)]
+)
+def test_a_payload_has_no_padding_behind_its_end(files: dict[str, bytes], blocks: int) -> None:
+    archive = engine._archive(files)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        assert [entry.name for entry in opened if entry.isfile()] == sorted(files)
+    assert len(archive) == (blocks + 2) * tarfile.BLOCKSIZE

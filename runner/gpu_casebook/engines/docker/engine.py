@@ -164,7 +164,7 @@ class DockerEngine(Engine):
                     raise
                 # The engine is there, and would not run this container.
                 reason = " ".join(str(error.explanation or error).split())
-                infra = f"the Docker engine would not run the trial: {reason}"
+                infra = f"{self.version} would not run the trial: {reason}"
                 return TrialResult(stdout="", stderr="", duration_s=0.0, infra=infra)
             finally:
                 if not request.keep:
@@ -318,7 +318,9 @@ def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), mode
             archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+        end = archive.offset
+    # Podman stops reading at the end of the archive, and fails (broken pipe) where padding is still to come.
+    return buffer.getvalue()[: end + 2 * tarfile.BLOCKSIZE]
 
 
 def _kept(name: str, request: TrialRequest) -> str:
