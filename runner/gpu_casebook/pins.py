@@ -7,9 +7,8 @@ from typing import Annotated, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from pydantic import Field
-
-from gpu_casebook.document import Document
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 _REPOSITORY = r"^https://[A-Za-z0-9.:-]+(/[A-Za-z0-9._~-]+)+$"
 _COMMIT = "^[0-9a-f]{40}$"
@@ -28,7 +27,8 @@ FilePath = Annotated[str, Field(pattern=_PATH)]
 Files = Annotated[dict[FilePath, Sha256], Field(min_length=1)]
 
 
-class SourceFile(Document):
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class SourceFile:
     """A file of an upstream commit. `url` is the repository's, `path` the file's in there, and `sha256` in hex."""
 
     url: Repository

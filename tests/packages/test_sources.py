@@ -1,5 +1,6 @@
 """Upstream's own files in an environment: had, checked, locked, installed, compared, carried and told of."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -44,8 +45,11 @@ PATH = "src/kernels/ops/scan.py"
 
 
 def file(content: bytes = BUGGY, path: str = PATH, url: str = "https://nowhere.invalid/owner/name") -> SourceFile:
-    # model_construct, because the test's own host speaks no TLS
-    return SourceFile.model_construct(url=url, commit=COMMIT, path=path, sha256=hashlib.sha256(content).hexdigest())
+    made = SourceFile(
+        url="https://nowhere.invalid/a/b", commit=COMMIT, path=path, sha256=hashlib.sha256(content).hexdigest()
+    )
+    object.__setattr__(made, "url", url)  # unchecked, because the test's own host speaks no TLS
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -274,7 +278,7 @@ def test_the_same_files_give_the_same_wheel_in_whatever_order(empty: None) -> No
 
 TOLD = ENVIRONMENT.model_copy(
     update={
-        "sources": {Variant.REPRO: [file(BUGGY)], Variant.FIXED: [file(FIXED).model_copy(update={"commit": "f" * 40})]}
+        "sources": {Variant.REPRO: [file(BUGGY)], Variant.FIXED: [dataclasses.replace(file(FIXED), commit="f" * 40)]}
     }
 )
 OF_SOURCES = CASE.model_copy(update={"provenance": "sources"})
