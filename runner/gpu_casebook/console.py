@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TextIO
 
-from gpu_casebook.text import one_line
+from gpu_casebook.text import Lasting, one_line
 
 QUIET_S = 10.0
 """Plain output gets a note at most this often: a CI log wants signs of life, not every download."""
@@ -49,6 +49,9 @@ class Console:
 
         def note(text: str) -> None:
             nonlocal last
+            if isinstance(text, Lasting):
+                self._log(text)
+                return
             if self.rich:
                 room = max(20, self.rich.width - len(title) - 20)
                 update(description=f"{title}: {one_line(text, room)}")

@@ -237,6 +237,8 @@ class ImageFacts(Document):
     id: str
     size_bytes: Bytes
     base: str | None = None
+    digest: str | None = None
+    """By which a registry has it, if it was pulled from there or pushed."""
 
 
 class EnvironmentFacts(Document):

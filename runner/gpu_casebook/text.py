@@ -24,6 +24,12 @@ DURATION = r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+"
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
+class Lasting(str):
+    """A note that outlasts the next one: a line of its own."""
+
+    __slots__ = ()
+
+
 def without_escapes(text: str) -> str:
     """Remove what colours a terminal, moves its cursor or sets its title."""
     return _ESCAPES.sub("", text)

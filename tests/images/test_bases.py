@@ -63,11 +63,11 @@ def test_nothing_is_pulled_or_bootstrapped_where_a_base_is_there(monkeypatch: py
 
 
 def test_without_a_registry_debian_is_bootstrapped_and_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(_reference: str, _patience_s: int) -> str:
+    def unreachable(_reference: str) -> str:
         raise EngineError("no such host")
 
     made = Base("casebook/base:x", f"{BOOTSTRAPPED}, x")
-    monkeypatch.setattr(bases, "_ask_registry", unreachable)
+    monkeypatch.setattr(bases, "ask", unreachable)
     monkeypatch.setattr(bases, "_bootstrap", lambda *_: made)
     told: list[str] = []
     assert obtain(FakeDocker([]).client, PIN, told.append) == made
@@ -78,7 +78,7 @@ def test_a_full_disk_is_not_answered_by_a_bootstrap(monkeypatch: pytest.MonkeyPa
     def full(*_: Any) -> None:
         raise MachineError("no space left on device")
 
-    monkeypatch.setattr(bases, "_ask_registry", lambda *_: PIN.digest)
+    monkeypatch.setattr(bases, "ask", lambda *_: PIN.digest)
     monkeypatch.setattr(bases, "pull", full)
     with pytest.raises(MachineError):
         obtain(FakeDocker([]).client, PIN, silent)
@@ -118,7 +118,7 @@ def test_refreshing_writes_the_registrys_digest_and_keeps_the_rest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     new = f"sha256:{'b' * 64}"
-    monkeypatch.setattr(bases, "_ask_registry", lambda *_: new)
+    monkeypatch.setattr(bases, "ask", lambda *_: new)
     before = (IMAGES / "bases.toml").read_text()
     old = read_pin(IMAGES).digest
     told: list[str] = []

@@ -602,3 +602,12 @@ def test_an_image_in_use_stays_and_is_told() -> None:
     told: list[str] = []
     assert remove_unused(fake.client, ROOT, {"one": [RECIPE]}, told.append) == []
     assert "is used by a running container" in told[0]
+
+
+def test_an_unused_image_goes_with_its_name_in_a_registry() -> None:
+    unused = image("casebook/cpu:old", part="environment", key="1")
+    unused["RepoTags"].append("registry.example/owner/casebook/cpu:old")
+    fake = FakeDocker([unused])
+    assert [use.name for use in usage(fake.client, ROOT, {})] == ["casebook/cpu:old"]
+    assert remove_unused(fake.client, ROOT, {}, silent) == ["casebook/cpu:old"]
+    assert fake.removed == ["registry.example/owner/casebook/cpu:old", "casebook/cpu:old"]

@@ -44,22 +44,33 @@ def images(
     remove_unused: Annotated[
         bool, typer.Option("--remove-unused", help="Build nothing; remove the images that no case uses any more.")
     ] = False,
+    push: Annotated[
+        str | None, typer.Option(metavar="REGISTRY", help="Push them there too, such as to registry.example/OWNER.")
+    ] = None,
+    pull: Annotated[
+        str | None,
+        typer.Option(metavar="REGISTRY", help="Pull what is not there; runs do if CASEBOOK_REGISTRY names it."),
+    ] = None,
 ) -> None:
     """Build the images of all environments. Shows each one's size and users, and what each case adds."""
     from gpu_casebook.console import Console
     from gpu_casebook.daemon.podman import connect_any
+    from gpu_casebook.daemon.registry import SILENCE_S
     from gpu_casebook.images import build as builder
     from gpu_casebook.images import usage as uses
     from gpu_casebook.run.plan import recipes
 
-    top, out, client = root(), Console(sys.stdout), connect_any()
+    top, out, client = root(), Console(sys.stdout), connect_any(SILENCE_S)
     if remove_unused:
         for line in uses.remove_unused(client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say):
             out.say(f"removed {line}")
     elif not usage:
         for each in chosen_cases(cases):
             with out.step(f"images of {each.id}") as note:
-                builder.build_all(client, top, recipes(each), note)
+                builder.build_all(client, top, recipes(each), note, pull)
+                names = builder.push_all(client, top, recipes(each), push, note) if push else ()
+            for name in names:
+                out.say(f"pushed {name}")
     wanted = {each.id: recipes(each) for each in chosen_cases(None)}
     _show_usage(uses.usage(client, top, wanted), out.say)
     _show_shares(*uses.layers(client, top, wanted), out.say)

@@ -186,12 +186,34 @@ def find_image(client: DockerClient, name: str) -> ImageFacts | None:
             image = client.images.get(name)
         except ImageNotFound:
             return None
-    return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"])
+    return ImageFacts(name=name, id=str(image.id), size_bytes=image.attrs["Size"], digest=digest_of(image.attrs))
 
 
 def tags(summary: Mapping[str, Any]) -> list[str]:
     """Return the names of an image that the engine lists. Podman spells out where one without a registry is from."""
     return [tag.removeprefix("localhost/").removeprefix("docker.io/") for tag in summary["RepoTags"] or ()]
+
+
+def tag(client: DockerClient, image: str, name: str) -> None:
+    """Give the image of this id another name. Raises EngineError."""
+    repository, _, version = name.rpartition(":")
+    with speaking(f"name {name}"):
+        client.api.tag(image, repository, version)
+
+
+def digest_of(image: Mapping[str, Any]) -> str | None:
+    """Return the digest by which a registry has an image that was pushed there or pulled; None without a certain one.
+
+    Podman and newer Dockers have one also for what was only built here, under its own name.
+    """
+    names = (name.removeprefix("localhost/").removeprefix("docker.io/") for name in image.get("RepoDigests") or ())
+    found = {name.partition("@")[2] for name in names if not name.startswith(f"{LABEL}/")}
+    return found.pop() if len(found) == 1 else None
+
+
+def names_elsewhere(client: DockerClient, name: str) -> list[str]:
+    """Return the names in registries of the image of this name. They hold it as its own name does."""
+    return [each for each in tags(client.images.get(name).attrs) if not each.startswith(f"{LABEL}/")]
 
 
 def save(client: DockerClient, names: Sequence[str]) -> Iterator[bytes]:

@@ -28,13 +28,13 @@ def connect(timeout_s: int = PATIENCE_S) -> PodmanClient:
     return client
 
 
-def connect_any() -> DockerClient:
+def connect_any(timeout_s: int = PATIENCE_S) -> DockerClient:
     """Connect to Docker, or to Podman where no Docker answers. Raises EngineError where neither does."""
     try:
-        return daemon.connect()
+        return daemon.connect(timeout_s)
     except EngineError as error:
         try:
-            return connect()
+            return connect(timeout_s)
         except EngineError as other:
             raise EngineError(f"{error}; {other}") from None
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gpu_casebook.daemon.client import LABEL, DockerClient, connect, find_image, pull, registry_digest, speaking, tags
+from gpu_casebook.daemon.client import LABEL, DockerClient, find_image, pull, speaking, tags
 from gpu_casebook.daemon.podman import PodmanClient
+from gpu_casebook.daemon.registry import ask
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
 from gpu_casebook.trial import Note
 
@@ -30,8 +31,6 @@ _LEFT_OUT = (
     "include=/usr/share/doc/*/copyright",
 )
 """What Debian's own slim images leave out. It holds for packages installed later too."""
-_REGISTRY_PATIENCE_S = 15
-"""How long to wait for a registry before bootstrapping instead."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def _pulled(client: DockerClient, pin: BasePin, note: Note) -> Base | None:
     """Pull the pinned base. Returns None if no registry has it; the reason goes to `note`."""
     try:
         if not isinstance(client, PodmanClient):  # which has no answer to that, and is impatient itself
-            _ask_registry(pin.reference, _REGISTRY_PATIENCE_S)
+            ask(pin.reference)
         pull(client, pin.reference, note)
     except MachineError:
         raise
@@ -106,18 +105,6 @@ def _pulled(client: DockerClient, pin: BasePin, note: Note) -> Base | None:
         note(f"{error}; bootstrapping Debian instead")
         return None
     return Base(pin.reference, pin.reference)
-
-
-def _ask_registry(reference: str, patience_s: int) -> str:
-    """Return the digest that the registry has. Raises EngineError.
-
-    The engine itself may wait for minutes: a connection with a timeout of our own bounds that.
-    """
-    impatient = connect(patience_s)
-    try:
-        return registry_digest(impatient, reference)
-    finally:
-        impatient.close()
 
 
 def _bootstrap(client: DockerClient, pin: BasePin, note: Note) -> Base:
@@ -156,7 +143,7 @@ def _import(client: DockerClient, suite: str, archive: str) -> Base:
 def refresh(images: Path, note: Note) -> BasePin:
     """Pin in images/bases.toml what the registry has today. Raises EngineError where no registry answers."""
     old = read_pin(images)
-    digest = _ask_registry(old.image, _REGISTRY_PATIENCE_S)
+    digest = ask(old.image)
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise EngineError(f"the registry's answer for {old.image} is not a digest: {digest!r}")
     path = images / "bases.toml"

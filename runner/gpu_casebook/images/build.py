@@ -15,11 +15,11 @@ from typing import IO, Any
 from platformdirs import user_cache_path, user_log_path
 
 from gpu_casebook.daemon.buildkit import build
-from gpu_casebook.daemon.client import LABEL, DockerClient, find_image, speaking, tags
+from gpu_casebook.daemon.client import LABEL, DockerClient, digest_of, find_image, speaking, tags
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.files import sole
-from gpu_casebook.images import bases
+from gpu_casebook.images import bases, registry
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import LOCK, UV, Stage, plan
 from gpu_casebook.packages import index
@@ -33,8 +33,10 @@ _LAST_LINES = 20
 _ROOM_FOR_TOOLS = 2 * 2**30  # bytes, for the stages below the environment
 
 
-def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> ImageFacts:
-    """Return the recipe's image; build it unless it is there. `use_image` is left to the engine.
+def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note, source: str | None = None) -> ImageFacts:
+    """Return the recipe's image; unless it is there, pull it from the registry `source`, or else build it.
+
+    Without `source` it is the registry that CASEBOOK_REGISTRY names, if any. `use_image` is left to the engine.
 
     Raises BuildError with the last lines and the path of the full log, EngineError, MachineError if the disk is too
     small, UsageError for an unknown image or Python.
@@ -43,14 +45,26 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> Imag
     found = _find(client, root, recipe, pin)
     if found:
         return found
+    source = source or os.environ.get(registry.VARIABLE)
     with one_at_a_time(note):
-        return _find(client, root, recipe, pin) or _construct(client, root, recipe, pin, note)
+        found = _find(client, root, recipe, pin)
+        if not found and source and registry.pull(client, root, recipe, source, note):
+            found = _find(client, root, recipe, pin)
+        return found or _construct(client, root, recipe, pin, note)
 
 
-def build_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], note: Note) -> list[ImageFacts]:
+def build_all(
+    client: DockerClient, root: Path, recipes: Iterable[Recipe], note: Note, source: str | None = None
+) -> list[ImageFacts]:
     """Return every recipe's image, each once, in the recipes' order. Raises as `ensure` does."""
-    facts = [ensure(client, root, recipe, note) for recipe in recipes]
+    facts = [ensure(client, root, recipe, note, source) for recipe in recipes]
     return list({image.name: image for image in facts}.values())
+
+
+def push_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], to: str, note: Note) -> list[str]:
+    """Push every recipe's image to the registry `to`, built where it is not there; return their names with digests."""
+    made = {registry.name_in(to, root, recipe): ensure(client, root, recipe, note).id for recipe in recipes}
+    return [registry.push(client, image, name, note) for name, image in made.items()]
 
 
 def reference(root: Path, recipe: Recipe, base: str) -> str | None:
@@ -78,7 +92,13 @@ def _find(client: DockerClient, root: Path, recipe: Recipe, pin: BasePin) -> Ima
     if stage is None:
         return None
     image = there[stage.reference]
-    return ImageFacts(name=stage.reference, id=image["Id"], size_bytes=image["Size"], base=stage.base.identity)
+    return ImageFacts(
+        name=stage.reference,
+        id=image["Id"],
+        size_bytes=image["Size"],
+        base=stage.base.identity,
+        digest=digest_of(image),
+    )
 
 
 def existing(root: Path, recipe: Recipe, pin: BasePin, there: Mapping[str, Mapping[str, Any]]) -> Stage | None:

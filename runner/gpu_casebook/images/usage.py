@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpu_casebook.daemon.client import LABEL, DockerClient, speaking
+from gpu_casebook.daemon.client import LABEL, DockerClient, names_elsewhere, speaking, tags
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images import bases
 from gpu_casebook.images.build import existing, one_at_a_time, ours
@@ -132,8 +132,8 @@ def usage(client: DockerClient, root: Path, recipes: Recipes) -> list[ImageUse]:
             cases=tuple(sorted(cases.get(tag, ()))),
         )
         for image in images
-        for tag in image.get("RepoTags") or ()
-        if _part(image) in _ORDER and tag != "<none>:<none>"
+        for tag in tags(image)
+        if _part(image) in _ORDER and tag.startswith(f"{LABEL}/")
     ]
     return sorted(uses, key=lambda use: (_ORDER.index(use.part), use.name))
 
@@ -179,6 +179,8 @@ def remove_unused(client: DockerClient, root: Path, recipes: Recipes, note: Note
 def _removed(client: DockerClient, name: str, note: Note) -> bool:
     try:
         with speaking(f"remove {name}"):
+            for other in names_elsewhere(client, name):
+                client.api.remove_image(other)
             client.api.remove_image(name)
     except EngineError as error:
         note(str(error))
