@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,8 +71,6 @@ def run_one(
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.evidence import Verdict
     from gpu_casebook.manifest.case import find, known_images
-    from gpu_casebook.report.headline import summary
-    from gpu_casebook.report.pages import publish
     from gpu_casebook.run.pipeline import run_case
     from gpu_casebook.run.plan import Skipped
 
@@ -97,12 +96,17 @@ def run_one(
     with choose(engine, top, out.say) as chosen:
         if over:
             options = with_wheels(found, options, over, chosen, out)
+        # While trials run, this process would only wait.
+        threading.Thread(target=_get_ready_to_publish, daemon=True).start()
         result = run_case(found, options, chosen, out)
     if isinstance(result, Skipped):
         out.say(f"{case}: skipped")
         for reason in result.reasons:
             out.say(f"  {reason}")
         raise typer.Exit(_status(result.verdict, expect, out))
+    from gpu_casebook.report.headline import summary
+    from gpu_casebook.report.pages import publish
+
     for line in summary(result):
         out.say(line)
     try:
@@ -113,6 +117,12 @@ def run_one(
         raise MachineError(f"{os_reason(error)}; the evidence is in {saved}") from error
     out.say(f"report: {shown(page)}")
     raise typer.Exit(_status(result.verdict, expect, out))
+
+
+def _get_ready_to_publish() -> None:
+    from gpu_casebook.report.pages import get_ready
+
+    get_ready()
 
 
 def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:

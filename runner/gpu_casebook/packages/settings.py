@@ -9,7 +9,6 @@ import configparser
 import os
 import re
 import shlex
-import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,6 +114,8 @@ def collect(environ: Mapping[str, str] | None = None, options: Mapping[str, str]
 
 def _ca_bundle(variables: Mapping[str, str], options: Mapping[str, str]) -> Path | None:
     """Return the first bundle that exists, last the system's own: an organisation's CA may have been added to it."""
+    import ssl  # noqa: PLC0415 slow to import; most runs build nothing
+
     values = {**options, **variables}
     candidates = [*map(values.get, _CERTIFICATES.sources), ssl.get_default_verify_paths().cafile]
     return next((path for path in map(Path, filter(None, candidates)) if path.is_file()), None)

@@ -9,10 +9,8 @@ import csv
 import hashlib
 import io
 import os
-import urllib.request
 import zipfile
 from collections.abc import Iterable, Sequence
-from http.client import HTTPException
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -51,6 +49,9 @@ def content(file: SourceFile) -> bytes:
 
 
 def _fetched(file: SourceFile, named: str, kept: Path) -> bytes:
+    import urllib.request  # noqa: PLC0415 slow to import, and few cases have such files
+    from http.client import HTTPException  # noqa: PLC0415
+
     try:
         with urllib.request.urlopen(file.address, timeout=_PATIENCE_S) as answer:  # noqa: S310 the manifest has https://
             data = bytes(answer.read(_MOST_BYTES + 1))

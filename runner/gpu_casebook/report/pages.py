@@ -14,7 +14,7 @@ from gpu_casebook.evidence import Evidence, Verdict, evidence_files, keep, load
 from gpu_casebook.files import write_whole
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
-from gpu_casebook.report.markdown import render_template
+from gpu_casebook.report.markdown import compile_templates, render_template
 from gpu_casebook.report.words import newest, newest_hardware_first, page_name, section_why
 from gpu_casebook.text import counted, utc
 
@@ -24,6 +24,11 @@ CHANGES_SHOWN = 20
 
 def on_stderr(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def get_ready() -> None:
+    """Do ahead what `publish` takes longest for: besides importing this module, compiling its templates."""
+    compile_templates()
 
 
 def publish(reports: Path, run: Evidence, say: Callable[[str], None] = on_stderr) -> Path:

@@ -58,6 +58,8 @@ class Seal:
 
     def changed(self) -> list[str]:
         """Return the paths of what is another, new or gone."""
+        if _stamps(self.directory) == {name: stamp for name, (stamp, _) in self.files.items()}:
+            return []
         files = _sealed(self.directory, self.files)
         known, found = ({name: digest for name, (_, digest) in each.items()} for each in (self.files, files))
         different = {name for name, _ in known.items() ^ found.items()}
