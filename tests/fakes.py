@@ -36,6 +36,7 @@ class FakeEngine(Engine):
 
     name = "venv"
     can_fork = True
+    takes_over = True
     local = True
     isolation: Sequence[str] = ("none: this is a test",)
     version = "fake 1"

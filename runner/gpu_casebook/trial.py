@@ -47,6 +47,8 @@ class Recipe:
     `lock` is the text of a requirements file with hashes; `python` a minor version such as "3.11". `sources` are the
     files that the lock has as one package (`gpu_casebook.packages.sources`).
     `use_image` names an image to be used as it stands: nothing is built, and the lock is not installed.
+    `over` are wheels and requirements that are put over what is locked (`gpu_casebook.packages.overlay`), with `pre`
+    also releases before the final one.
     """
 
     image: str
@@ -54,6 +56,8 @@ class Recipe:
     python: str = PYTHON
     sources: tuple[SourceFile, ...] = ()
     use_image: str | None = None
+    over: tuple[str, ...] = ()
+    pre: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,18 @@ def fixed(*outcomes: Outcome, observation: Observation | None = None) -> list[Tr
     return [trial(Variant.FIXED, outcome, observation) for outcome in outcomes]
 
 
+def test_where_a_compiler_ends_with_a_caret_the_headline_has_the_cause() -> None:
+    """As Triton 3 does; 2 says what is wrong below the source."""
+    pointed = BROKEN.model_copy(
+        update={
+            "message": "at 3:8:\n    x = a + b\n        ^",
+            "causes": ["KeyError: 1", "ValueError: Cannot broadcast"],
+        }
+    )
+    said = decided(repro(GOOD, GOOD, GOOD, observation=pointed) + fixed(GOOD, GOOD, GOOD), 3).reasons[0]
+    assert "CompilationError, caused by ValueError: Cannot broadcast; the fix holds" in said
+
+
 def test_confirmed_when_all_of_both_are_as_expected() -> None:
     decision = decided(repro(GOOD, GOOD, GOOD) + fixed(GOOD, GOOD, GOOD), 3)
     assert decision.verdict is Verdict.CONFIRMED

@@ -17,6 +17,8 @@ from gpu_casebook.run.options import CORPUS, DEFAULTS, FLAGS, Options
 OTHER: dict[str, Any] = {
     "environment": "current",
     "image": "torch:mine",
+    "over": ("triton==3.7.0", "x-1.0-py3-none-any.whl"),
+    "pre": True,
     "trials": 7,
     "timeout_s": 90.5,
     "gpus": (1, 2),
@@ -27,6 +29,8 @@ OTHER: dict[str, Any] = {
 WORDS = {
     "environment": ["--environment", "current"],
     "image": ["--image", "torch:mine"],
+    "over": ["--with", "triton==3.7.0", "--with", "x-1.0-py3-none-any.whl"],
+    "pre": ["--pre"],
     "trials": ["--trials", "7"],
     "timeout_s": ["--timeout", "90.5"],
     "probes": ["--no-probes"],

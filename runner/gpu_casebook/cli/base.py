@@ -59,6 +59,8 @@ def _declared(name: str) -> Any:
 
 EnvironmentOption = Annotated[str | None, _declared("environment")]
 ImageOption = Annotated[str | None, _declared("image")]
+OverOption = Annotated[list[str] | None, _declared("over")]
+PreOption = Annotated[bool, _declared("pre")]
 TrialsOption = Annotated[int | None, _declared("trials")]
 TimeoutOption = Annotated[str | None, _declared("timeout_s")]
 GpuOption = Annotated[str | None, _declared("gpus")]

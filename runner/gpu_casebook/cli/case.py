@@ -3,7 +3,6 @@
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,8 @@ from gpu_casebook.cli.base import (
     GpuOption,
     ImageOption,
     KeepOption,
+    OverOption,
+    PreOption,
     ProbesOption,
     ReportsOption,
     TimeoutOption,
@@ -32,10 +33,7 @@ from gpu_casebook.files import check_writable, os_reason
 
 if TYPE_CHECKING:
     from gpu_casebook.console import Console
-    from gpu_casebook.engines.base import Engine
     from gpu_casebook.evidence import Verdict
-    from gpu_casebook.manifest.case import Case
-    from gpu_casebook.run.options import Options
 
 
 @app.command(name="case", epilog=EPILOG)
@@ -45,10 +43,8 @@ def run_one(
     engine: EngineOption = None,
     environment: EnvironmentOption = None,
     image: ImageOption = None,
-    over: Annotated[
-        list[Path] | None,
-        typer.Option("--with", metavar="WHEEL", help="Put this wheel over what the case locks (docker); drift tells."),
-    ] = None,
+    over: OverOption = None,
+    pre: PreOption = False,
     trials: TrialsOption = None,
     timeout: TimeoutOption = None,
     gpu: GpuOption = None,
@@ -84,6 +80,8 @@ def run_one(
     options = run_options(
         environment=environment,
         image=image,
+        over=tuple(over or ()),
+        pre=pre,
         trials=trials,
         timeout=timeout,
         gpu=gpu,
@@ -94,8 +92,6 @@ def run_one(
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        if over:
-            options = with_wheels(found, options, over, chosen, out)
         # While trials run, this process would only wait.
         threading.Thread(target=_get_ready_to_publish, daemon=True).start()
         result = run_case(found, options, chosen, out)
@@ -131,23 +127,3 @@ def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:
         return verdict.exit_status
     out.say(f"{expected} was expected" + ("" if verdict == expected else f", and the verdict is {verdict}"))
     return ExitStatus.CONFIRMED if verdict == expected else ExitStatus.UNEXPECTED
-
-
-def with_wheels(
-    case: "Case", options: "Options", wheels: Sequence[Path], engine: "Engine", out: "Console"
-) -> "Options":
-    """Return the options with an image that has the wheels over repro's environment. Raises as `Engine.overlay`."""
-    from dataclasses import replace
-
-    from gpu_casebook.kinds import Variant
-    from gpu_casebook.run.plan import Skipped, make_plan, recipe
-
-    if options.image:
-        raise UsageError("--with puts a wheel over the case's own image; leave --image out")
-    plan = make_plan(case, options, engine)
-    if isinstance(plan, Skipped):
-        return options
-    wanted = recipe(case, plan.environment, Variant.REPRO)
-    with out.step("putting wheels over the image") as note:
-        image = engine.overlay(wanted, wheels, note)
-    return replace(options, environment=plan.environment, image=image)

@@ -123,7 +123,7 @@ def _is_here(gpu: Gpu, devices: Collection[HostGpu]) -> bool:
 def _wanted(case: Case, environment: str, settings: Settings) -> Wanted:
     options = replace(settings.options, environment=environment)
     plan = Plan(case=case, environment=environment, gpus=(), trials=1, limits=Limits(), options=options)
-    recipes = {variant: recipe(case, environment, variant, settings.options.image) for variant in Variant}
+    recipes = {variant: recipe(case, environment, variant, settings.options) for variant in Variant}
     return Wanted(
         digest=case.digest(),
         locks={

@@ -152,7 +152,7 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
         job = job.model_copy(update=known)
         found = reuse.reuse(case, job, settings, here)
         if isinstance(found, Job):
-            recipes.update(recipe(case, job.environment, variant, settings.options.image) for variant in Variant)
+            recipes.update(recipe(case, job.environment, variant, settings.options) for variant in Variant)
         return found
 
     chosen = select(root, request.selection, look)

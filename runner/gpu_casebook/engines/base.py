@@ -51,7 +51,8 @@ class Engine(Protocol):
     caveat: str = ""  # what to say of it where it is used because a better one does not answer
 
     # What this kind of engine can do; known before it is connected.
-    has_images: bool = False  # trials run in images: one can be named, or wheels put over it
+    has_images: bool = False  # trials run in images: one can be named
+    takes_over: bool = False  # packages can be put over an environment (`Recipe.over`)
     uses_host_python: bool = False  # environments are made here with uv, for this host's platform and Python
     can_fork: bool = False  # trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)
 
@@ -123,10 +124,6 @@ class Engine(Protocol):
     def image_id(self, name: str) -> str | None:
         """Return the id of the image of this name; None where there is none."""
         return None
-
-    def overlay(self, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
-        """Return the name of an image with these wheels over the recipe's environment. Raises as `prepare`."""
-        raise UsageError(f"--with: the {self.name} engine has no images to put a wheel over; add --engine docker")
 
     def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
         """Write to the directory `into` what `prepare` needs on a host without a network; return packed images.

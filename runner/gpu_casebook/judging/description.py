@@ -27,8 +27,10 @@ def ending(seen: Observation) -> str:
 
 
 def exception(seen: Observation) -> str:
-    """Return the exception that ended the process, on one line, with the telling line of its message."""
+    """Return the exception that ended the process, on one line, with the telling line of its message, or its cause."""
     telling = telling_line(seen.message or "")
+    if seen.causes and not re.search(r"\w", telling):  # Triton 3's compiler ends with a caret below the source
+        return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")
     return one_line(f"{seen.exception}: {telling}" if telling else str(seen.exception))
 
 

@@ -173,6 +173,11 @@ def without(text: str, names: Collection[str]) -> str:
     return _ENTRY.sub(lambda entry: "" if canonicalize_name(entry[1]) in names else entry[0], text)
 
 
+def fewer(text: str, names: Collection[str]) -> str:
+    """Return the lock with these packages alone, named in canonical form."""
+    return without(text, {pin.name for pin in read_lock(text).pins} - set(names))
+
+
 def basis(requirements: Iterable[str], python: str, special: Special = ORDINARY) -> dict[str, str]:
     """Return the part of a lock's header that says what it was made for."""
     header = {"requirements": " ".join(sorted(map(pin, requirements))), "python": python, "platform": PLATFORM}

@@ -92,13 +92,15 @@ def scratch_lock(
     special: Special = ORDINARY,
     sources: Sequence[SourceFile] = (),
     anywhere: bool = False,
+    pre: bool = False,
 ) -> str:
     """Return a lock that never leaves this machine, resolved in one go and without sizes. Raises BuildError.
 
     `requirements` need not be pinned. `previous` is a lock whose pins are kept where they fit. With `anywhere` files
-    may come from wherever the host's settings say, such as a local build of PyTorch.
+    may come from wherever the host's settings say, such as a local build of PyTorch; with `pre` releases before the
+    final one will do.
     """
-    environ = index_settings(os.environ)
+    environ = index_settings(os.environ) | ({"UV_PRERELEASE": "allow"} if pre else {})
     if anywhere and not special.indexes:
         settings = for_install(os.environ)
         environ |= {name: settings[name] for each in _ELSEWHERE if (name := f"UV_{each}") in settings}

@@ -82,8 +82,12 @@ def configured(settings: str, directory: Path, environ: Mapping[str, str]) -> di
     return left if left == dict(environ) and not hosts else left | {"UV_CONFIG_FILE": str(own)}
 
 
-def install(directory: Path, recipe: Recipe, *, store: Path, log: Path, note: Note) -> None:
+def install(
+    directory: Path, recipe: Recipe, *, store: Path, log: Path, note: Note, wheels: Sequence[Path] = ()
+) -> None:
     """Install a recipe's lock into the virtual environment, every file checked against its hash: wheels only.
+
+    With `wheels`, which the lock names too, nothing is said of what they or others depend on.
 
     Its files are hard links to those in `store`, a uv cache on the same file system. Raises BuildError for what is no
     lock, or with uv's error and the log's path, or MachineError if the disk is full.
@@ -94,9 +98,12 @@ def install(directory: Path, recipe: Recipe, *, store: Path, log: Path, note: No
         lay_out(recipe.sources, file.parent)
         environ = index.installing(recipe.lock, for_install(os.environ))
         environ = configured(alone(read_lock(recipe.lock).special.without_dependencies), file.parent, environ)
-        if recipe.sources:
+        for path in wheels:
+            (file.parent / path.name).symlink_to(path.resolve())
+        if recipe.sources or wheels:
             environ["UV_FIND_LINKS"] = ",".join(filter(None, [environ.get("UV_FIND_LINKS"), scratch]))
-        command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes", "--strict"]
+        command = ["pip", "install", "--python", str(directory / "bin" / "python"), "--require-hashes"]
+        command += ["--no-deps" if wheels else "--strict"]
         command += ["--only-binary", ":all:", "--link-mode", "hardlink", "--requirements", str(file)]
         try:
             _uv(command, store, log, note, place=file.parent, environ=environ)

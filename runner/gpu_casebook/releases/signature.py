@@ -1,6 +1,5 @@
 """What one trial of a version says about the failure. Pure."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from pydantic import ValidationError
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation, Outcome
-from gpu_casebook.judging.description import FIGURES_SHOWN, ending, number, telling_line
+from gpu_casebook.judging.description import FIGURES_SHOWN, ending, number
 from gpu_casebook.judging.expectation import judge, lines, observe
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
@@ -70,8 +69,6 @@ class Signature:
             texts = [seen.message or "", *reversed(seen.causes)]
             if line := next((line for line in "\n".join(texts).splitlines() if find(matched.message, line)), None):
                 return one_line(f"{seen.exception}: {line.removeprefix(f'{seen.exception}: ')}")
-        if seen.exception and seen.causes and not re.search(r"\w", telling_line(seen.message or "")):
-            return one_line(f"{seen.exception}, caused by {seen.causes[-1]}")
         if seen.failed:
             return ending(seen)
         names = [name for name in self.telling or seen.figures if name in seen.figures]

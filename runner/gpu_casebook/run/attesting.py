@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -145,6 +146,8 @@ def differences(recipe: Recipe, found: Attestation) -> Iterator[Difference]:
             yield Difference(f"Python: {said} {word}, {found.python} found", about)
     if recipe.use_image:
         yield Difference(f"image: {recipe.use_image} as it stands, its files were not compared", _OTHER)
+    if recipe.over:
+        yield Difference(f"put over the lock: {', '.join(Path(each).name for each in recipe.over)}")
     versions: dict[str, str] = {canonicalize_name(name): version for name, version in found.packages.items()}
     for pin in lock.pins:
         yield from _difference(pin, versions.pop(pin.name, None))

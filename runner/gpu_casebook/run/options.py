@@ -22,6 +22,8 @@ class Flag:
 
     def words(self, value: object) -> list[str]:
         """Return the option with a value, as in a command."""
+        if isinstance(value, tuple):
+            return [word for each in value for word in self.words(each)]
         on, _, off = self.name.partition("/")
         if isinstance(value, bool):
             return [on if value else off]
@@ -42,6 +44,13 @@ class Options:
     image: str | None = _option(
         "--image", "Run in this image as it stands (docker). What differs from the lock is listed.", corpus=True
     )
+    over: Sequence[str] = _option(
+        "--with",
+        "Put this wheel, or this version and what it needs, over what the case locks; drift tells.",
+        default=(),
+        metavar="WHEEL|NAME==VERSION",
+    )
+    pre: bool = _option("--pre", "Of --with, releases before the final one too.", default=False)
     trials: int | None = _option(
         "--trials", "Trials of each variant. Without it: as the case says.", min=1, corpus=True
     )

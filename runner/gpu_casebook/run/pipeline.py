@@ -43,7 +43,7 @@ def prepare_case(case: Case, options: Options, engine: Engine, console: Console)
 
 def _recipes(plan: Plan) -> dict[Variant, Recipe]:
     """Return each variant's recipe: the same for both unless the case locks them apart."""
-    return {variant: recipe(plan.case, plan.environment, variant, plan.options.image) for variant in Variant}
+    return {variant: recipe(plan.case, plan.environment, variant, plan.options) for variant in Variant}
 
 
 def _prepare(plan: Plan, engine: Engine, console: Console) -> dict[Recipe, Prepared]:

@@ -100,7 +100,7 @@ class Plan:
         return shlex.join(["nox", "-s", f"case-{self.case.id}", "--", *options.words(engine)])
 
 
-def recipe(case: Case, environment: str, variant: Variant, use_image: str | None = None) -> Recipe:
+def recipe(case: Case, environment: str, variant: Variant, options: Options | None = None) -> Recipe:
     """Return what a variant's environment is made from. Raises ManifestError unless its lock is the manifest's."""
     spec = case.environment(environment)
     lock = case.lock(environment, variant)
@@ -110,7 +110,16 @@ def recipe(case: Case, environment: str, variant: Variant, use_image: str | None
     if wrong := list(problems(lock, name, wanted, spec.python, again, special=spec.special)):
         raise ManifestError(wrong)
     sources = case.sources(environment, variant)
-    return Recipe(image=spec.image, lock=lock, python=spec.python, sources=sources, use_image=use_image)
+    asked = options or Options()
+    return Recipe(
+        image=spec.image,
+        lock=lock,
+        python=spec.python,
+        sources=sources,
+        use_image=asked.image,
+        over=tuple(asked.over),
+        pre=asked.pre,
+    )
 
 
 def recipes(case: Case) -> list[Recipe]:
@@ -125,6 +134,14 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, or
     for trials to be forked where the engine can't, and MachineError for a GPU that is not there.
     """
+    if options.over and options.image:
+        raise UsageError("--with puts a package over the case's own environment; leave --image out")
+    if options.over:
+        from gpu_casebook.packages.overlay import check  # noqa: PLC0415 it brings the resolver
+
+        if not engine.takes_over:
+            raise UsageError(f"--with: the {engine.name} engine puts nothing over an environment; add --engine docker")
+        check(options.over)
     if options.zygote and not engine.can_fork:
         raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
     if same := case.same_scripts():

@@ -45,6 +45,7 @@ class DockerEngine(Engine):
         "limits on memory, processes, time and output",
     )
     has_images = True
+    takes_over = True
 
     def __init__(self, client: DockerClient, root: Path) -> None:
         self._client = client
@@ -117,6 +118,11 @@ class DockerEngine(Engine):
         if recipe.use_image:
             found = daemon.find_image(self._client, recipe.use_image)
             image = found or daemon.pull(self._client, recipe.use_image, note)
+        elif recipe.over:
+            from gpu_casebook.packages import overlay  # noqa: PLC0415 it brings the resolver
+
+            with speaking("put wheels over an image"), overlay.wheels(recipe, note) as wheels:
+                image = override.ensure(self._client, self._root, recipe, wheels, note)
         else:
             with speaking(f"build the image {recipe.image}"):
                 image = build.ensure(self._client, self._root, recipe, note)
@@ -130,10 +136,6 @@ class DockerEngine(Engine):
     def image_id(self, name: str) -> str | None:
         found = daemon.find_image(self._client, name)
         return found.id if found else None
-
-    def overlay(self, recipe: Recipe, wheels: Sequence[Path], note: Note) -> str:
-        with speaking("put wheels over an image"):
-            return override.ensure(self._client, self._root, recipe, wheels, note)
 
     def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
         with closing(self._connect(packing.PATIENCE_S)) as client:

@@ -48,6 +48,7 @@ class VenvEngine(Engine):
     caveat = "with weaker isolation"
     uses_host_python = True
     can_fork = True
+    takes_over = True
 
     def __init__(self, cache: Path | None = None, place: Path | None = None, store: Path | None = None) -> None:
         if sys.platform != "linux":
@@ -78,12 +79,21 @@ class VenvEngine(Engine):
         if recipe.use_image:
             raise UsageError(f"--image {recipe.use_image} needs the docker engine; venv has no images")
         packing.refuse_sources(recipe)
+        if not recipe.over:
+            return self._prepare(recipe, recipe.lock, (), note)
+        from gpu_casebook.packages import overlay  # noqa: PLC0415 it brings the resolver
+
+        with overlay.wheels(recipe, note) as wheels:
+            return self._prepare(recipe, overlay.combined(recipe.lock, wheels), wheels, note)
+
+    def _prepare(self, asked: Recipe, combined: str, wheels: Sequence[Path], note: Note) -> Prepared:
+        recipe = replace(asked, lock=combined)
         directory = self._directory(recipe)
         lock = directory.with_suffix(".lock")
         with _disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
-            sealed = _intact(directory, note) or self._build(directory, recipe, note)
+            sealed = _intact(directory, note) or self._build(directory, recipe, wheels, note)
         python = str(directory / "bin" / "python")
-        self._made[python] = recipe, sealed
+        self._made[python] = asked, sealed
         return Prepared(key=f"{_key(recipe)} {sealed.content}", python=python)
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
@@ -116,17 +126,17 @@ class VenvEngine(Engine):
     def _directory(self, recipe: Recipe) -> Path:
         return self._cache / "envs" / _key(recipe)[:16]
 
-    def _build(self, directory: Path, recipe: Recipe, note: Note) -> Seal:
+    def _build(self, directory: Path, recipe: Recipe, wheels: Sequence[Path], note: Note) -> Seal:
         _remove(directory)
         try:
-            installed = self._installed(directory, recipe, note)
+            installed = self._installed(directory, recipe, wheels, note)
             uv.compile_bytecode(directory)
             return Seal.of(directory, installed).write()
         except BaseException:
             _remove(directory)
             raise
 
-    def _installed(self, directory: Path, recipe: Recipe, note: Note) -> Seal:
+    def _installed(self, directory: Path, recipe: Recipe, wheels: Sequence[Path], note: Note) -> Seal:
         """Install the lock; where the store does not have what the wheels' RECORDs say, it is filled anew."""
         log = self._cache / "logs" / f"{directory.name}.log"
         wrong: Sequence[str] = ()
@@ -134,7 +144,7 @@ class VenvEngine(Engine):
             shutil.rmtree(directory, ignore_errors=True)
             uv.make(directory, python=recipe.python, store=self._store, log=log, note=note)
             bare = Seal.of(directory)
-            uv.install(directory, recipe, store=self._store, log=log, note=note)
+            uv.install(directory, recipe, store=self._store, log=log, note=note, wheels=wheels)
             installed = Seal.of(directory, bare)
             wrong = installed.unrecorded(bare)
             if not wrong:
