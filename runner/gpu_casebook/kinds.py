@@ -16,6 +16,21 @@ class Failure(StrEnum):
     EXCEPTION = "exception"
 
 
+class Area(StrEnum):
+    """What breaks; pages over many cases are grouped by it."""
+
+    TRAINING = "training"
+    KERNELS = "kernels"
+    COMPILER = "compiler"
+    DISTRIBUTED = "distributed"
+    DATA = "data"
+    SERVING = "serving"
+
+    @property
+    def heading(self) -> str:
+        return {"training": "Training loop", "kernels": "Attention and kernels"}.get(self, self.capitalize())
+
+
 class Grade(StrEnum):
     HARDWARE = "hardware"
     SIMULATED = "simulated"

@@ -37,7 +37,8 @@ def test_the_pages_are_those_that_the_evidence_renders_to(tmp_path: Path) -> Non
         shutil.copytree(REPORTS / name, reports / name, ignore=shutil.ignore_patterns("*.md"))
     for readme in REPORTS.parent.glob("cases/*/README.md"):
         (tmp_path / "cases" / readme.parent.name).mkdir(parents=True)
-        shutil.copy(readme, tmp_path / "cases" / readme.parent.name)
+        for name in ("README.md", "case.yaml"):
+            shutil.copy(readme.with_name(name), tmp_path / "cases" / readme.parent.name)
     written = {path.relative_to(reports).as_posix(): path.read_text() for path in render_all(reports)}
     assert written == {name: (REPORTS / name).read_text() for name in written}
     assert set(written) == {path.relative_to(REPORTS).as_posix() for path in REPORTS.glob("[!.r]*/*.md")} | {

@@ -1,11 +1,15 @@
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.kinds import Area
+from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.report.pages import index
-from gpu_casebook.report.words import seen_on
+from gpu_casebook.report.words import Placed, placed, seen_on
 from gpu_casebook.revision import SEMANTICS
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, H200, evidence, simulated
 from tests.report.golden import assert_golden
@@ -13,6 +17,7 @@ from tests.report.hostile import hostile
 from tests.report.html import html
 
 OTHER = CASE.model_copy(update={"id": "a-first-case", "title": "A case | with a pipe"})
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = CASE.upstream.project
 
 
@@ -25,10 +30,46 @@ def test_a_row_for_each_case() -> None:
     older = evidence(started=datetime(2026, 1, 1, tzinfo=UTC), verdict=Verdict.FIX_FAILS)
     page = html(index([older, simulated(), evidence(), simulated(case=OTHER)]))
     assert page.rows[1:] == [
-        ["a-first-case", OTHER.title, PROJECT, "fixed", "confirmed", "CPU simulated, drifted"],
-        ["rwkv6-backward", CASE.title, PROJECT, "fixed", "confirmed", "H200 exact CPU simulated, drifted"],
+        ["a-first-case", OTHER.title, PROJECT, "fixed", "CPU simulated, drifted"],
+        ["rwkv6-backward", CASE.title, PROJECT, "fixed", "H200 exact CPU simulated, drifted"],
     ]
     assert page.links == ["a-first-case.md", CASE.upstream.issue, "rwkv6-backward.md", CASE.upstream.issue]
+
+
+def test_cases_stand_by_what_breaks_with_what_users_see() -> None:
+    places = {CASE.id: Placed(Area.KERNELS, "CompilationError: Cannot | broadcast"), OTHER.id: Placed(None, None)}
+    text = index([evidence(), evidence(case=OTHER)], places=places)
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE)[:2] == ["Attention and kernels", "Others"]
+    assert [row[:2] for row in html(text).rows if row[0] != "case"] == [
+        [CASE.id, "CompilationError: Cannot | broadcast"],
+        [OTHER.id, OTHER.title],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("title: x\nsymptom: 'it says: \"no\"'\narea: data\n", Placed(Area.DATA, 'it says: "no"')),
+        ("symptom: RuntimeError\n  # not this one\n  area: data\n", Placed(None, "RuntimeError")),
+        ("area: kitchen\nsymptom: x\n", Placed()),
+        ("symptom: 'x\n", Placed()),
+        (None, Placed()),
+    ],
+)
+def test_the_place_of_a_case_is_in_its_manifest(tmp_path: Path, text: str | None, found: Placed) -> None:
+    manifest = tmp_path / "case.yaml"
+    if text is not None:
+        manifest.write_text(text)
+    assert placed(manifest) == found
+
+
+def test_every_case_of_the_corpus_has_a_place() -> None:
+    """As the index reads it, which is what the whole manifest says."""
+    for id_ in discover(ROOT):
+        manifest = find(ROOT, id_, known_images(ROOT)).manifest
+        assert placed(ROOT / "cases" / id_ / "case.yaml") == (manifest.area, manifest.symptom), id_
+        assert manifest.area, id_
+        assert manifest.symptom, id_
 
 
 def on(gpu: str, **changed: Any) -> Evidence:
@@ -79,5 +120,5 @@ def test_nothing_yet() -> None:
 
 def test_hostile_evidence_stays_in_its_cells() -> None:
     page = html(index([hostile()]))
-    assert [len(row) for row in page.rows] == [6, 6]
+    assert [len(row) for row in page.rows] == [5, 5]
     assert page.links == ["rwkv6-backward.md"]

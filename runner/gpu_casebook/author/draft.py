@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from gpu_casebook.errors import UsageError
-from gpu_casebook.kinds import Failure, Variant
+from gpu_casebook.kinds import Area, Failure, Variant
 from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.trial import PYTHON
 
@@ -220,7 +220,9 @@ def manifest(draft: Draft) -> str:
     """Return the text of case.yaml."""
     variants = [(Variant.REPRO, *_of_repro(draft)), (Variant.FIXED, *_of_fixed(draft))]
     confirm = "" if draft.final else _CONFIRM
-    return _render("case.yaml.j2", draft, confirm=confirm, kinds=", ".join(Failure), variants=variants)
+    return _render(
+        "case.yaml.j2", draft, confirm=confirm, kinds=", ".join(Failure), areas=", ".join(Area), variants=variants
+    )
 
 
 def _docstring(text: str) -> str:

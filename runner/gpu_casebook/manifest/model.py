@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticUseDefault
 
 from gpu_casebook import pins
-from gpu_casebook.kinds import Failure, Grade
+from gpu_casebook.kinds import Area, Failure, Grade
 from gpu_casebook.manifest.bounds import PATTERN as BOUND
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.patterns import compiled
@@ -448,6 +448,8 @@ class Manifest(Model):
 
     id: Name = Field(description="The name of the case's directory: a-z, 0-9 and hyphens.")
     title: Line = Field(description="One line: what fails, and when.")
+    symptom: Line | None = Field(None, description="What users see, in their words: an error's text, or what is off.")
+    area: Annotated[Area, Field(strict=False)] | None = Field(None, description="What breaks: a group of the index.")
     failure: Annotated[Failure, Field(strict=False)] = Field(description="The kind of failure.")
     upstream: Upstream
     provenance: Annotated[Provenance, Field(strict=False)] = Field(

@@ -5,17 +5,20 @@ The only part of the reports that touches files.
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from filelock import FileLock
 
-from gpu_casebook.evidence import Evidence, Verdict, evidence_files, keep, load
+from gpu_casebook.evidence import CaseFacts, Evidence, Verdict, evidence_files, keep, load
 from gpu_casebook.files import write_whole
+from gpu_casebook.kinds import Area
+from gpu_casebook.manifest.case import MANIFEST
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import compile_templates, render_template
-from gpu_casebook.report.words import newest, newest_hardware_first, page_name, section_why
+from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why
 from gpu_casebook.text import counted, utc
 
 INDEX = "README.md"
@@ -63,11 +66,17 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
                 [load(path) for path in paths[case]], section_why(reports.parent / "cases" / case / "README.md")
             )
             written.append(write_whole(reports / page_name(case), page))
-        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread)))]
+        places = {case: placed(reports.parent / "cases" / case / MANIFEST) for case in paths}
+        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread), places))]
 
 
-def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
-    """Return the page over all cases: a row for each, by id; and what newer releases changed."""
+def index(
+    runs: Sequence[Evidence], watched: Sequence[Watched] = (), places: Mapping[str, Placed] = MappingProxyType({})
+) -> str:
+    """Return the page over all cases: a row for each, by what breaks and by id; and what newer releases changed.
+
+    `places` are by case; one that is in none stands under "Others".
+    """
     by_case = defaultdict[str, list[Evidence]](list)
     for run in newest_hardware_first(runs):
         by_case[run.case.id].append(run)
@@ -75,11 +84,23 @@ def index(runs: Sequence[Evidence], watched: Sequence[Watched] = ()) -> str:
     return render_template(
         "index.md.j2",
         runs=runs,
-        cases=[(newest(by_case[case]).case, by_case[case]) for case in sorted(by_case)],
+        groups=_groups(by_case, places),
+        cases=len(by_case),
         tally=counted({verdict: count[verdict] for verdict in Verdict}),
         changes=_changes(watched),
         fixed=_fixed(watched),
     )
+
+
+def _groups(
+    by_case: Mapping[str, Sequence[Evidence]], places: Mapping[str, Placed]
+) -> list[tuple[str, list[tuple[CaseFacts, str, Sequence[Evidence]]]]]:
+    """Return heading and rows of each group that has any: a case, what users see of it, and its runs."""
+    rows = defaultdict[Area | None, list[tuple[CaseFacts, str, Sequence[Evidence]]]](list)
+    for id_, runs in sorted(by_case.items()):
+        case, place = newest(runs).case, places.get(id_, Placed())
+        rows[place.area].append((case, place.symptom or case.title, runs))
+    return [(area.heading if area else "Others", rows[area]) for area in [*Area, None] if area in rows]
 
 
 def _changes(watched: Sequence[Watched]) -> list[Change]:

@@ -1,17 +1,19 @@
-"""Facts of the evidence, and of a case's README, as a person reads them. Only `section_why` reads a file."""
+"""Facts of the evidence, and of a case's own files, as a person reads them. `section_why` and `placed` read those."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
+import yaml
 from packaging.utils import canonicalize_name
 
 from gpu_casebook.evidence import CaseFacts, EnvironmentFacts, Evidence, Gpu, Rate, Trial, UpstreamFacts, Verdict, slug
 from gpu_casebook.files import read_text
 from gpu_casebook.judging.description import number
-from gpu_casebook.kinds import Grade, Variant
+from gpu_casebook.kinds import Area, Grade, Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MAX_CASE_BYTES
 from gpu_casebook.packages.lock import pins
@@ -23,6 +25,7 @@ DIFF_LIMIT = 20_000
 _FILE = re.compile(r"(?:---|\+\+\+) (?:repro|fixed)\.py$")
 _HEADER = re.compile(r"# (?:dependencies|requires-python) = ")
 _DOCSTRING = re.compile(r'\s*[rR]?"""\w')
+_PLACED = re.compile(r"^(?:area|symptom): .*$", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 SIMULATED = (
@@ -199,6 +202,26 @@ def section_why(readme: Path) -> str:
     except OSError:
         return ""
     return text.partition("\n## Why\n")[2].partition("\n## ")[0].strip()
+
+
+class Placed(NamedTuple):
+    """Where the index has a case, and what it says of it: `symptom` stands in for the title where it is given."""
+
+    area: Area | None = None
+    symptom: str | None = None
+
+
+def placed(manifest: Path) -> Placed:
+    """Return what a case's manifest says for the index; nothing where there is none.
+
+    Two lines of it are read, not the whole: there may be a thousand, and the index is written after each run.
+    """
+    try:
+        lines = "\n".join(_PLACED.findall(read_text(manifest, MAX_CASE_BYTES)))
+        found = yaml.safe_load(lines) or {}
+        return Placed(Area(found["area"]) if "area" in found else None, str(found.get("symptom") or "") or None)
+    except (OSError, ValueError, yaml.YAMLError):
+        return Placed()
 
 
 def mechanism(why: str) -> str:
