@@ -1,0 +1,22 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["tokenizers==0.20.0"]
+# ///
+"""The same with the release of tokenizers that saves a merge as a pair, and not as a text with a space between.
+
+What to look for: the file is read, and all 40 lines have the tokens that they had before (lines_changed=0).
+"""
+
+from tokenizers import Tokenizer, models, trainers
+
+LINES = ["mov rbx , rdi", "mov rdi , rbx", "push rbx", "push rdi"] * 10  # what is learnt is whole instructions
+VOCABULARY = 40  # more than the characters in them, so that there are merges
+
+tokenizer = Tokenizer(models.BPE())  # no pre-tokenizer splits at spaces, so tokens can have them
+tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=VOCABULARY, show_progress=False))
+trained = [tokenizer.encode(line).tokens for line in LINES]
+print(f"tokens_with_a_space={sum(' ' in token.strip() for token in tokenizer.get_vocab())}")
+
+loaded = Tokenizer.from_str(tokenizer.to_str())  # the text of tokenizer.json
+print(f"lines_changed={sum(loaded.encode(line).tokens != tokens for line, tokens in zip(LINES, trained, strict=True))}")
+print(f"lines={len(trained)}")
