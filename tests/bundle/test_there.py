@@ -110,7 +110,7 @@ def home_of_two(checkout: Checkout, options: PackOptions, tmp_path: Path) -> Pat
     return laid_out(checkout, options, tmp_path / "two")
 
 
-def run(home: Path, options: Options | None = None, **asked: Sequence[str]) -> str:
+def run(home: Path, options: Options | None = None, **asked: str | Sequence[str]) -> str:
     said = io.StringIO()
     assert there.run(home, Asked(options=options or Options(), **asked), said) == 0  # type: ignore[arg-type]
     return said.getvalue()
@@ -168,6 +168,20 @@ def test_options_reach_the_run(home: Path, engine: Daemon, corpus: Corpus) -> No
     assert "--environment interpreter" in evidence.command
     assert "--image other:2" in evidence.command
     assert corpus.asked[0].gpus == [1]
+
+
+def test_another_engine_can_run_the_images(home: Path, engine: Daemon, corpus: Corpus) -> None:
+    run(home, engine="charliecloud")
+    assert corpus.asked[0].settings.engine == "charliecloud"
+
+
+def test_an_engine_that_has_no_images_can_not(
+    home: Path, engine: Daemon, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Daemon, "has_images", False)
+    with pytest.raises(UsageError, match="--engine venv: the bundle was packed for docker; pack it for venv"):
+        run(home, engine="venv")
+    assert not corpus.asked
 
 
 def test_an_image_that_the_host_lacks_is_never_pulled(home: Path, engine: Daemon) -> None:

@@ -74,6 +74,12 @@ WRONG: list[Wrong] = [
     ("docker-denied", {"docker": DockerFacts(error="no engine: Permission denied")}, {}, "this user may not use it"),
     ("docker-elsewhere", {"docker": replace(NO_DOCKER, host="tcp://x:1")}, {}, "at DOCKER_HOST=tcp://x:1"),
     ("docker-missing", {"docker": NO_DOCKER}, {}, "with weaker isolation"),
+    (
+        "charliecloud-missing",
+        {"docker": NO_DOCKER, "charliecloud": "no ch-run on PATH: sudo apt-get install charliecloud"},
+        {},
+        "no ch-run on PATH: --engine charliecloud, which runs images without a daemon, can't be used",
+    ),
     ("docker-old", {"docker": replace(WELL.docker, version="19.03.15")}, {}, "Docker 19.03.15: 20.10 is the oldest"),
     ("docker-without-buildkit", {"docker": replace(WELL.docker, builds=False)}, {}, "no image can be built"),
     ("docker-without-gpu", {"docker": replace(WELL.docker, gpu_mode=None)}, {}, "no access to the GPU"),

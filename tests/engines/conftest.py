@@ -1,19 +1,24 @@
 """Each engine, once for the whole run: environments are dear, trials are not."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from gpu_casebook.daemon.client import DockerClient, connect, find_image, load, save
 from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.engines.podman.engine import PodmanEngine
+from gpu_casebook.engines.unpacked.archive import unpack
 from gpu_casebook.trial import Recipe
-from tests.engines.subjects import Bench, DockerSubject, Subject, VenvSubject, this_python
+from tests.engines.subjects import Bench, CharliecloudSubject, DockerSubject, Subject, VenvSubject, this_python
 
 KINDS = [
     pytest.param("docker", marks=pytest.mark.docker),
     pytest.param("podman", marks=[pytest.mark.docker, pytest.mark.podman]),  # its image comes from Docker
+    pytest.param("charliecloud", marks=pytest.mark.docker),  # so does its
     "venv",
 ]
 
@@ -30,6 +35,30 @@ def podman_subject(podman_client: PodmanClient, python_image: str) -> DockerSubj
             load(podman_client, save(docker, [python_image]))
     where = {"CONTAINER_HOST": podman_client.address}
     return DockerSubject(podman_client, Recipe(image="cpu", lock="", use_image=python_image), PodmanEngine, where)
+
+
+@pytest.fixture(scope="session")
+def image_archive(docker_client: DockerClient, python_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return what `docker save` writes of the image with a Python in it."""
+    archive = tmp_path_factory.mktemp("saved") / "image.tar"
+    with archive.open("wb") as file:
+        file.writelines(save(docker_client, [python_image]))
+    return archive
+
+
+@pytest.fixture(scope="session")
+def charliecloud_subject(
+    image_archive: Path, python_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> CharliecloudSubject:
+    if not shutil.which("ch-run"):
+        said = pytest.fail if os.environ.get("CASEBOOK_REQUIRE_CHARLIECLOUD") == "1" else pytest.skip
+        said("no ch-run on PATH: Charliecloud is not installed")
+    top = tmp_path_factory.mktemp("charliecloud")
+    for name in ("store", "scratch"):
+        (top / name).mkdir()
+    unpack(image_archive, top / "store")
+    recipe = Recipe(image="cpu", lock="", use_image=python_image)
+    return CharliecloudSubject(top / "store", top / "scratch", recipe)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +84,12 @@ def bench(subject: Subject) -> Iterator[Bench]:
 def docker_bench(docker_subject: DockerSubject) -> Iterator[Bench]:
     with docker_subject.make() as engine:
         yield Bench(engine, engine.prepare(docker_subject.recipe, print))
+
+
+@pytest.fixture(scope="session")
+def charliecloud_bench(charliecloud_subject: CharliecloudSubject) -> Iterator[Bench]:
+    with charliecloud_subject.make() as engine:
+        yield Bench(engine, engine.prepare(charliecloud_subject.recipe, print))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
+from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.trial import Limits, Recipe, TrialRequest
@@ -18,6 +19,9 @@ from tests.engines.subjects import FAMILY, ROOT, TOKEN, this_python
 def engine(kind: str, arguments: list[str]) -> tuple[Engine, Recipe]:
     if kind in {"docker", "podman"}:
         return registry.kind(kind).connect(ROOT), Recipe(image="cpu", lock="", use_image=arguments[0])
+    if kind == "charliecloud":
+        store, place = map(Path, arguments[1:])
+        return CharliecloudEngine(ROOT, store, place), Recipe(image="cpu", lock="", use_image=arguments[0])
     cache, place = map(Path, arguments)
     return VenvEngine(cache=cache, place=place), Recipe(image="cpu", lock="", python=this_python())
 

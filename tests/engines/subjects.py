@@ -18,6 +18,7 @@ import psutil
 
 from gpu_casebook.daemon.client import LABEL, Container, DockerClient
 from gpu_casebook.engines.base import Engine, Prepared
+from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv.engine import VenvEngine
@@ -134,7 +135,7 @@ class VenvSubject:
     place: Path
     recipe: Recipe
 
-    def make(self) -> VenvEngine:
+    def make(self) -> Engine:
         return VenvEngine(cache=self.cache, place=self.place)
 
     def left_by(self, pid: int) -> list[str]:
@@ -154,6 +155,12 @@ class VenvSubject:
             with suppress(psutil.Error):
                 count += process.environ().get(TOKEN) == token
         return count
+
+
+@dataclass
+class CharliecloudSubject(VenvSubject):
+    def make(self) -> CharliecloudEngine:
+        return CharliecloudEngine(ROOT, store=self.cache, place=self.place)
 
 
 def this_python() -> str:
@@ -191,6 +198,8 @@ def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Po
         case DockerSubject():
             environ |= subject.variables
             arguments = [subject.kind.name, token, str(subject.recipe.use_image)]
+        case CharliecloudSubject():
+            arguments = ["charliecloud", token, str(subject.recipe.use_image), str(subject.cache), str(subject.place)]
         case VenvSubject():
             arguments = ["venv", token, str(subject.cache), str(subject.place)]
         case _:

@@ -248,7 +248,7 @@ def test_preparing_twice_gives_the_same(bench: Bench, subject: Subject) -> None:
 
 
 def test_version_is_of_one_line(bench: Bench) -> None:
-    assert bench.engine.version.split()[0] in {"Docker", "Podman", "uv"}
+    assert bench.engine.version.split()[0] in {"Docker", "Podman", "Charliecloud", "uv"}
     assert "\n" not in bench.engine.version
 
 

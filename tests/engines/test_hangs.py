@@ -10,6 +10,7 @@ import pytest
 from gpu_casebook.engines import watching
 from gpu_casebook.reading.stacks import matching, standing
 from gpu_casebook.trial import TrialResult, Watch
+from tests.engines.conftest import KINDS
 from tests.engines.subjects import TOKEN, Bench, Subject
 
 WATCH = Watch(after_s=1.0, still_s=1.5, interval_s=0.5)
@@ -99,6 +100,13 @@ last.wait()
 
 def texts(result: TrialResult) -> list[str]:
     return [stack.text for stack in result.stacks]
+
+
+@pytest.fixture(scope="session", params=[kind for kind in KINDS if "charliecloud" not in getattr(kind, "values", ())])
+def subject(request: pytest.FixtureRequest) -> Subject:
+    """Charliecloud's trials are watched as those in virtual environments: one test of test_unpacked.py shows it."""
+    made: Subject = request.getfixturevalue(f"{request.param}_subject")
+    return made
 
 
 def must_hang(bench: Bench, script: str, *arguments: str, **options: Any) -> TrialResult:

@@ -11,6 +11,7 @@ import pytest
 
 from gpu_casebook.daemon import client as module
 from gpu_casebook.daemon.client import DockerClient
+from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.docker import packing
 from gpu_casebook.engines.venv import packing as venv_packing
 from gpu_casebook.errors import CasebookError
@@ -113,3 +114,12 @@ def test_a_chain_is_what_the_engine_makes_of_it() -> None:
     assert first == "sha256:a"
     assert second == f"sha256:{hashlib.sha256(b'sha256:a sha256:b').hexdigest()}"
     assert list(packing.chains(["sha256:b"])) == ["sha256:b"]
+
+
+@pytest.mark.docker
+def test_images_travel_to_an_engine_that_unpacks_them(tiny: Tiny, tmp_path: Path) -> None:
+    packing.pack(tiny.client, tmp_path, [], tmp_path, print, has=())
+    engine = CharliecloudEngine(tmp_path, tmp_path / "store", tmp_path / "scratch")
+    engine.take_in(tmp_path, print)
+    assert [engine.image_id(image.name) for image in tiny.facts()] == [image.id for image in tiny.facts()]
+    assert sorted(path.name for path in (tmp_path / "store").glob("*/root/[0-9]*")) == ["100", "200000", "200000"]

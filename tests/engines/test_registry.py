@@ -1,6 +1,7 @@
 """Which engine runs the trials."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,9 +69,9 @@ def test_docker_by_name_has_to_be_there(notes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dokcer", "no engine 'dokcer' (did you mean docker?); there are: docker, podman, venv"),
-        ("venvs", "no engine 'venvs' (did you mean venv?); there are: docker, podman, venv"),
-        ("apptainer", "no engine 'apptainer'; there are: docker, podman, venv"),
+        ("dokcer", "no engine 'dokcer' (did you mean docker?); there are: docker, podman, venv, charliecloud"),
+        ("venvs", "no engine 'venvs' (did you mean venv?); there are: docker, podman, venv, charliecloud"),
+        ("slurm", "no engine 'slurm'; there are: docker, podman, venv, charliecloud"),
     ],
 )
 def test_an_engine_that_does_not_exist(name: str, said: str, notes: list[str]) -> None:
@@ -79,12 +80,18 @@ def test_an_engine_that_does_not_exist(name: str, said: str, notes: list[str]) -
     assert str(raised.value) == said
 
 
-@pytest.mark.usefixtures("no_daemon")
+@pytest.fixture
+def no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine finds its program on PATH."""
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("no_daemon", "no_program")
 def test_reachable_passes_over_what_does_not_answer() -> None:
     assert [engine.name for engine in reachable(Path())] == ["venv"]
 
 
-@pytest.mark.usefixtures("daemon")
+@pytest.mark.usefixtures("daemon", "no_program")
 def test_reachable_has_all_that_answer() -> None:
     assert [engine.name for engine in reachable(Path())] == ["docker", "venv"]
 

@@ -338,7 +338,7 @@ def test_a_disk_that_is_full_for_ourselves(engine: VenvEngine, monkeypatch: pyte
     def write(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/x/y")
 
-    monkeypatch.setattr(module, "_lay_out", write)
+    monkeypatch.setattr(scratch, "lay_out", write)
     with pytest.raises(MachineError, match="the disk is full: no room to write /x/y"):
         engine.run(Prepared(key="k", python="/x/bin/python"), TrialRequest(files={}, arguments=[]))
 

@@ -83,7 +83,7 @@ def bundle(
     also = (
         f", and Python {' and '.join(packed.needs)} for the cases" if kind.uses_host_python else " and a Docker engine"
     )
-    also += f" with the image {image}" if image else ""
+    also += f" with the image {image}" if image else " (or: run.py --engine charliecloud)" if kind.has_images else ""
     out.say(f"on the host, which needs Python {' or '.join(packed.pythons)}{also}:")
     if part_bytes:
         out.say(f"  python3 {files[-1].name}   # with all these files in one directory")
@@ -117,6 +117,10 @@ def bundle_run(
     trials: TrialsOption = None,
     timeout: TimeoutOption = None,
     gpu: GpuOption = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Run the packed images by another engine, such as charliecloud. Without it: as packed."),
+    ] = None,
     image: Annotated[
         str | None, typer.Option(help="Run in this image of the host's. Without it: in what the bundle says.")
     ] = None,
@@ -143,6 +147,7 @@ def bundle_run(
         there.hand_over(home, words)
     asked = there.Asked(
         options=run_options(image=image, trials=trials, timeout=timeout, gpu=gpu, probes=probes),
+        engine=engine,
         cases=case,
         environments=environment,
         max_age_s=age(max_age),

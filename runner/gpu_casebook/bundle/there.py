@@ -30,6 +30,7 @@ class Asked:
     """What the command line asks for; None is all of it."""
 
     options: Options
+    engine: str | None = None  # None is the bundle's own
     cases: Sequence[str] | None = None
     environments: Sequence[str] | None = None
     max_age_s: float = 0.0
@@ -68,11 +69,10 @@ def run(home: Path, asked: Asked, out: TextIO) -> int:
     bundle, say = Bundle.read(home / starter.LIST), Console(out).say
     options = replace(asked.options, image=asked.options.image or bundle.named_image)
     _check_cases(home, bundle)
-    _provide(home, bundle, options.image, Console(out))
+    engine = asked.engine or bundle.engine
+    _provide(home, bundle, engine, options.image, Console(out))
     request = corpus.Request(
-        settings=Settings(
-            root=str(home / "checkout"), reports=str(home / "reports"), engine=bundle.engine, options=options
-        ),
+        settings=Settings(root=str(home / "checkout"), reports=str(home / "reports"), engine=engine, options=options),
         selection=_Packed(
             cases=asked.cases or list(bundle.digests),
             environment=asked.environments,
@@ -117,9 +117,11 @@ def _check_cases(home: Path, bundle: Bundle) -> None:
             raise CasebookError(f"{id_}: the case is not as it was packed (a file more or less?); unpack it again")
 
 
-def _provide(home: Path, bundle: Bundle, image: str | None, console: Console) -> None:
+def _provide(home: Path, bundle: Bundle, kind: str, image: str | None, console: Console) -> None:
     """Load what was packed, unless it is there; or look for the host's own image."""
-    with choose(bundle.engine, home / "checkout", console.say) as engine:
+    with choose(kind, home / "checkout", console.say) as engine:
+        if engine.has_images != bool(bundle.images):
+            raise UsageError(f"--engine {kind}: the bundle was packed for {bundle.engine}; pack it for {kind}")
         images = [image] if image else [each.name for each in bundle.packed_images]
         if not image and not (images and all(map(engine.image_id, images))):
             with console.step("loading the bundle's environments") as note:

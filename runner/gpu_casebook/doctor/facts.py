@@ -53,6 +53,7 @@ class Facts:
     root_user: bool = False
     uv: str
     docker: DockerFacts = field(default_factory=DockerFacts)
+    charliecloud: str | None = None  # why it can't be used, and what fixes that
     gpus: Sequence[HostGpu] = ()
     driver_traces: Sequence[str] = ()  # devices and libraries of an NVIDIA driver, whether or not it answers
     directories: Sequence[Directory] = ()

@@ -49,6 +49,7 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
         root_user=os.geteuid() == 0,
         uv=uv.version().removeprefix("uv "),
         docker=docker,
+        charliecloud=_why_not("charliecloud", root),
         gpus=hardware.gpus(),
         driver_traces=[*traces.devices, *(str(path) for name, path in traces.libraries.items() if "libcuda" in name)],
         directories=_directories(root, docker),
@@ -93,6 +94,14 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
             return facts, _ready(engine, every)
     except CasebookError as error:
         return DockerFacts(error=str(error), host=host), set()
+
+
+def _why_not(engine: str, root: Path) -> str | None:
+    try:
+        registry.kind(engine).connect(root)
+    except CasebookError as error:
+        return str(error)
+    return None
 
 
 def _builds() -> bool:

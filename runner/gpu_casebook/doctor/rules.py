@@ -194,6 +194,13 @@ def ptrace_restricted(facts: Facts) -> Advice:
         yield f"kernel.yama.ptrace_scope is {facts.ptrace}: py-spy can't look into hanging trials of the venv engine"
 
 
+@rule(Severity.NOTE)
+def charliecloud_missing(facts: Facts) -> Advice:
+    if facts.charliecloud and not facts.docker.there:
+        what, _, fix = facts.charliecloud.partition(": ")
+        yield f"{what}: --engine charliecloud, which runs images without a daemon, can't be used", fix
+
+
 @rule(Severity.NOTE, fix="sudo sysctl kernel.dmesg_restrict=0")
 def kernel_log_hidden(facts: Facts) -> Advice:
     if facts.gpus and not facts.kernel_log:

@@ -12,11 +12,13 @@ from gpu_casebook.errors import EngineError, UsageError
 if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
 
-# The best one first. A class is imported once it is needed: the Docker SDK alone takes a quarter of a second.
+# The best one first; those after venv, which always answers, are used by name alone.
+# A class is imported once it is needed: the Docker SDK alone takes a quarter of a second.
 ENGINES = {
     "docker": "gpu_casebook.engines.docker.engine:DockerEngine",
     "podman": "gpu_casebook.engines.podman.engine:PodmanEngine",
     "venv": "gpu_casebook.engines.venv.engine:VenvEngine",
+    "charliecloud": "gpu_casebook.engines.charliecloud.engine:CharliecloudEngine",
 }
 
 # Entry points of other distributions that add engines, which are used only by name.

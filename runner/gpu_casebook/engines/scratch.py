@@ -5,15 +5,20 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import psutil
 
+from gpu_casebook.engines import watching
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import MachineError
+from gpu_casebook.files import disk_is_full
+from gpu_casebook.trial import TrialRequest
+
+PLACES = ("case", "home", "tmp")  # what a trial finds in its scratch directory
 
 
 def usual_place() -> Path:
@@ -42,6 +47,36 @@ def scratch(place: Path, *, keep: bool = False) -> Iterator[Path]:
         if not keep:
             remove(directory)
         mark.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk(place: Path) -> Iterator[None]:
+    """Raise MachineError where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        raise MachineError(f"the disk is full: no room to write {error.filename or f'to {place}'}") from error
+
+
+@contextmanager
+def laid_out(place: Path, request: TrialRequest) -> Iterator[Path]:
+    """Make a scratch directory with all that a trial finds there."""
+    with disk(place), scratch(place, keep=request.keep) as directory:
+        for name in PLACES:
+            (directory / name).mkdir()
+        lay_out(directory / "case", request.files)
+        if request.watch:
+            lay_out(directory / "watched", {watching.SITE.name: watching.SITE.read_bytes()})
+        yield directory
+
+
+def lay_out(directory: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def sweep(place: Path) -> list[str]:
@@ -96,5 +131,7 @@ def _at_home_in(directory: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             there = process.environ()
-            if any(there.get(name, "").startswith(f"{directory}/") for name in ("HOME", "TMPDIR")):
+            mounted = Path(f"/proc/{process.pid}/mountinfo").read_text("utf-8", "replace")
+            at_home = any(there.get(name, "").startswith(f"{directory}/") for name in ("HOME", "TMPDIR"))
+            if at_home or f"{directory.parent.name}/{directory.name}/home " in mounted:
                 yield process

@@ -10,6 +10,7 @@ BUNDLE is its directory, archive or parts. Without it: where this file is.
   --gpu N[,N]           which GPUs, by index
   --trials N            trials of each variant
   --timeout DURATION    for one trial: 90s, 2m
+  --engine NAME         run the packed images by another engine, such as charliecloud
   --image NAME          run in this image of the host's
   --no-probes           do not look at the failure with instruments afterwards
   --max-age DURATION    how old evidence of an earlier run may be to be taken instead; 0 runs all again

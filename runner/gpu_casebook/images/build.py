@@ -76,8 +76,12 @@ def reference(root: Path, recipe: Recipe, base: str) -> str | None:
 
 def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> list[Recipe]:
     """Return the recipes that `ensure` would build. One for which it would raise UsageError is left out."""
-    pin, there = bases.read_pin(root / "images"), ours(client)
-    found = []
+    return missing(root, recipes, ours(client))
+
+
+def missing(root: Path, recipes: Iterable[Recipe], there: Mapping[str, Mapping[str, Any]]) -> list[Recipe]:
+    """Return the recipes whose image is not among those `there`, as `absent` does."""
+    pin, found = bases.read_pin(root / "images"), []
     for recipe in recipes:
         with suppress(UsageError):
             if existing(root, recipe, pin, there) is None:

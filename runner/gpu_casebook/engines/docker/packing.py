@@ -53,7 +53,7 @@ def pack(
 
 def take_in(client: DockerClient, packed: Path, note: Note) -> None:
     """Load what `pack` wrote to the directory `packed`. Raises EngineError, or MachineError where the disk is full."""
-    load(client, _pieces(packed / IMAGES, note))
+    load(client, decompressed(packed / IMAGES, note))
 
 
 def chains(diff_ids: Iterable[str]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _write(pieces: Iterable[bytes], file: IO[bytes], note: Note, doing: str) -> 
         note(f"{doing}: {size(done)}")
 
 
-def _pieces(path: Path, note: Note) -> Iterator[bytes]:
+def decompressed(path: Path, note: Note) -> Iterator[bytes]:
     done = 0
     with zstd.open(path) as file:
         while block := file.read(_BLOCK):

@@ -14,14 +14,14 @@ from platformdirs import user_cache_path
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
-from gpu_casebook.engines import scratch, watching
+from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared, path_list
 from gpu_casebook.engines.venv import forking, packing, seal, supervised
 from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
-from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError, UsageError
-from gpu_casebook.files import disk_is_full, sole
+from gpu_casebook.errors import BuildError, CasebookError, EngineError, UsageError
+from gpu_casebook.files import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
@@ -90,7 +90,7 @@ class VenvEngine(Engine):
         recipe = replace(asked, lock=combined)
         directory = self._directory(recipe)
         lock = directory.with_suffix(".lock")
-        with _disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
+        with scratch.disk(self._cache), sole(lock, note, "waiting for another run that builds the same environment"):
             sealed = _intact(directory, note) or self._build(directory, recipe, wheels, note)
         python = str(directory / "bin" / "python")
         self._made[python] = asked, sealed
@@ -173,7 +173,7 @@ class VenvEngine(Engine):
             return replace(self._run(prepared, request), zygote=f"fresh processes, not forked: {why}")
 
     def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        with self._laid_out(request) as directory:
+        with scratch.laid_out(self._place, request) as directory:
             output = NeutralOutput(request, _names(directory, Path(prepared.python)))
             orders = _orders(directory, prepared, request)
             kept = str(directory) if request.keep else None
@@ -182,21 +182,10 @@ class VenvEngine(Engine):
                 scratch.end_processes(directory)
             return result
 
-    @contextmanager
-    def _laid_out(self, request: TrialRequest) -> Iterator[Path]:
-        """Make a scratch directory with all that a trial finds there."""
-        with _disk(self._place), scratch.scratch(self._place, keep=request.keep) as directory:
-            for name in forking.PLACES:
-                (directory / name).mkdir()
-            _lay_out(directory / "case", request.files)
-            if request.watch:
-                _lay_out(directory / "watched", {watching.SITE.name: watching.SITE.read_bytes()})
-            yield directory
-
     def _run_forked(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         """Raises Unfit."""
         zygote = self._nursery.get((prepared, request), lambda: self._zygote(prepared, request))
-        with _disk(self._place):
+        with scratch.disk(self._place):
             zygote.refresh()
             output = NeutralOutput(request, _names(zygote.directory, Path(prepared.python)))
             for stream, pieces in zip((output.stdout, output.stderr), zygote.printed, strict=True):
@@ -219,7 +208,7 @@ class VenvEngine(Engine):
             raise Unfit("that takes a script of the case, with nothing in front of it, and nothing kept")
         wanted = forking.imports(source, request.files)
         with (
-            self._laid_out(request) as directory,
+            scratch.laid_out(self._place, request) as directory,
             closing(Zygote(directory, _orders(directory, prepared, request), wanted)) as zygote,
         ):
             zygote.wait_for_imports(request.limits.timeout_s)
@@ -230,16 +219,6 @@ class VenvEngine(Engine):
 
     def left(self) -> Sequence[str]:
         return [line for place in (self._place, self._passing) for line in scratch.left(place)]
-
-
-@contextmanager
-def _disk(place: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if not disk_is_full(error):
-            raise
-        raise MachineError(f"the disk is full: no room to write {error.filename or f'to {place}'}") from error
 
 
 def _key(recipe: Recipe) -> str:
@@ -270,13 +249,6 @@ def _shown(paths: Sequence[str]) -> str:
     return ", ".join(paths[:_MOST_SHOWN]) + more
 
 
-def _lay_out(directory: Path, files: Mapping[str, bytes]) -> None:
-    for name, content in files.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
 def _names(directory: Path, python: Path) -> dict[str, str]:
     """Return what a pasted report calls the paths of this machine."""
     environment = python.parents[1]
@@ -292,12 +264,13 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
     """Return the supervisor's orders, without the file descriptors."""
     return {
         "command": [*request.wrapper, prepared.python, *request.arguments],
+        "python": prepared.python,
         "directory": str(directory / "case"),
         "variables": _variables(directory, Path(prepared.python), request),
         "timeout_s": request.limits.timeout_s + (supervised.SPARE_S if request.watch else 0.0),
         "memory_bytes": request.limits.memory_bytes,
         "processes": request.limits.processes,
-        "places": [str(directory / name) for name in forking.PLACES],
+        "places": [str(directory / name) for name in scratch.PLACES],
     }
 
 

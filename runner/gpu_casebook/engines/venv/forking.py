@@ -20,8 +20,6 @@ from gpu_casebook.engines.venv import supervised
 from gpu_casebook.engines.venv.supervised import Supervising
 from gpu_casebook.guest import supervisor, zygote
 
-PLACES = ("case", "home", "tmp")  # what a trial finds in its scratch directory
-
 # Each trial's own supervisor keeps its limits. Were they kept for the zygote too, one trial might end them all.
 _LIFE_S = 7 * 86400.0
 _UNBOUNDED = 2**62
@@ -117,7 +115,7 @@ class Zygote:
         shared = "what importing set up, the hash seed and the memory's layout are the same in all"
         self.story = f"forked from a process that had imported {names}; {shared}"
         try:
-            for name in PLACES:
+            for name in scratch.PLACES:
                 shutil.copytree(self.directory / name, self.directory / "imported" / name, symlinks=True)
         except shutil.Error:
             raise Unfit("its imports left a file that can't be copied, such as a socket") from None
@@ -125,7 +123,7 @@ class Zygote:
     def refresh(self) -> None:
         """Put the scratch directory back to what it was after the imports."""
         self._gone += 1
-        for name in PLACES:
+        for name in scratch.PLACES:
             place, gone = self.directory / name, self.directory / f"gone-{name}-{self._gone}"
             with suppress(FileNotFoundError):  # a trial may take it away
                 place.rename(gone)  # that works also where something in it can't be removed

@@ -221,8 +221,9 @@ def run(
     process, readers = begin(start, orders, takes)
     seen: list[tuple[str, str]] = []
     over = threading.Event()
-    python = orders["command"][len(request.wrapper)]
-    looker = threading.Thread(target=lambda: seen.extend(follow(process.pid, python, over.is_set)), daemon=True)
+    looker = threading.Thread(
+        target=lambda: seen.extend(follow(process.pid, orders["python"], over.is_set)), daemon=True
+    )
     if request.loaded:
         looker.start()
     try:

@@ -1,0 +1,1 @@
+"""Trials by Charliecloud, as the user, without a daemon."""
