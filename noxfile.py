@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import nox
@@ -16,6 +17,9 @@ nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["lint", "check", "tests"]
 
 ROOT = Path(__file__).parent
+LOCK = ROOT / "requirements.txt"
+BUILDS = ("hatchling", "editables")
+"""What an editable install of the runner is built with."""
 SKIPPED = 14
 STOP_S = 10.0
 """How long a session may take to stop after Ctrl-C before nox ends it."""
@@ -23,16 +27,21 @@ PATHS = ("runner", "tests", "noxfile.py")
 
 
 def environment(session: nox.Session, extra: str = "") -> str:
-    """The Python of an environment that sessions share; installed again only when pyproject.toml changes."""
+    """The Python of an environment that sessions share, with the locked packages; made again when those change."""
     home = ROOT / ".nox" / "-".join(["runner", *filter(None, extra.split(","))])
     python = home / "bin" / "python"
     stamp = home / "installed"
-    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    project = (ROOT / "pyproject.toml").read_bytes()
+    wanted = hashlib.sha256(project + LOCK.read_bytes()).hexdigest()
     if not (stamp.is_file() and stamp.read_text() == wanted):
         shutil.rmtree(home, ignore_errors=True)
         session.run(sys.executable, "-m", "virtualenv", "--quiet", str(home), external=True)
-        target = f".[{extra}]" if extra else "."
-        session.run(str(python), "-m", "pip", "install", "--quiet", "-e", target, external=True)
+        asked = tomllib.loads(project.decode())["project"]
+        extras = [one for name in filter(None, extra.split(",")) for one in asked["optional-dependencies"][name]]
+        install = [str(python), "-m", "pip", "install", "--quiet"]
+        # pip checks the hashes of a constraints file, but takes no directory beside them: hence two steps
+        session.run(*install, "-c", str(LOCK), *BUILDS, *asked["dependencies"], *extras, external=True)
+        session.run(*install, "--no-deps", "--no-build-isolation", "-e", str(ROOT), external=True)
         stamp.write_text(wanted)
     return str(python)
 
@@ -135,6 +144,17 @@ def mutants(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write the locks of all cases (-- CASE ... for some)."""
     call(session, "gpu_casebook", "lock", *session.posargs)
+
+
+@nox.session(name="lock-runner", venv_backend="none", default=False)
+def lock_runner(session: nox.Session) -> None:
+    """Write requirements.txt, the lock of the runner's own packages (--upgrade after -- for their newest releases)."""
+    builds = Path(session.create_tmp()) / "builds.in"
+    builds.write_text("\n".join(BUILDS))
+    extras = ["--extra", "dev", "--extra", "plots", "--extra", "ray", "--extra", "site"]
+    how = ["--universal", "--generate-hashes", "--no-annotate", "--custom-compile-command", "nox -s lock-runner"]
+    uv = [environment(session), "-m", "uv", "pip", "compile", "--quiet", *session.posargs, *extras, *how]
+    session.run(*uv, "--output-file", str(LOCK), "pyproject.toml", str(builds), external=True)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -1,10 +1,13 @@
 """The noxfile, read by nox itself in a process of its own."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.conftest import MANIFEST, Checkout
 
@@ -44,3 +47,16 @@ def test_an_empty_corpus_lists_too(checkout: Checkout) -> None:
     command = [sys.executable, "-m", "nox", "--list"]
     done = subprocess.run(command, cwd=checkout.root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_lock_has_what_pyproject_asks_for_with_hashes_and_no_address() -> None:
+    text = (ROOT / "requirements.txt").read_text()
+    entries = re.split(r"\n(?=\S)", re.sub(r"\A(#.*\n)+", "", text))
+    assert all("--hash=sha256:" in each for each in entries)
+    assert "://" not in text
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    for wanted in map(Requirement, asked):
+        version = locked[re.sub(r"[._-]+", "-", wanted.name).lower()]
+        assert wanted.specifier.contains(version), f"{wanted}: {version} is locked; run nox -s lock-runner"

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def script(path: str, name: str) -> str:
 
 
 def test_there_are_workflows() -> None:
-    assert set(WORKFLOWS) == {"case", "corpus", "tests"}
+    assert set(WORKFLOWS) == {"case", "corpus", "tests", "watch"}
     assert len(list(scripts())) >= 7
 
 
@@ -66,11 +67,24 @@ def test_one_action_has_one_commit() -> None:
     assert len({name for name, _ in pins}) == len(pins)
 
 
+MAY_WRITE = {
+    ("corpus", "pages"): {"pages", "id-token"},
+    ("corpus", "changes"): {"issues"},
+    ("watch", "propose"): {"contents", "pull-requests"},
+}
+
+
 @pytest.mark.parametrize(("workflow", "id_", "job"), JOBS, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_job_ends_and_may_only_read(workflow: str, id_: str, job: dict[str, Any]) -> None:
+def test_a_job_ends_and_only_what_runs_no_case_may_write(workflow: str, id_: str, job: dict[str, Any]) -> None:
     assert 1 <= job["timeout-minutes"] <= 180
     assert WORKFLOWS[workflow]["permissions"] == {"contents": "read"}
-    assert set(job.get("permissions", {}).values()) <= {"read"}
+    writes = {name for name, may in job.get("permissions", {}).items() if may == "write"}
+    assert writes == MAY_WRITE.get((workflow, id_), set())
+    if writes:
+        started_by_a_pull_request = "pull_request" in WORKFLOWS[workflow][ON]
+        assert not started_by_a_pull_request or job["if"].startswith("github.event_name == 'schedule' && ")
+        text = yaml.safe_dump(job["steps"])
+        assert not re.search(r"\./\.github/actions|\b(?:pip|nox|casebook|python)\b", text)
     for step in job["steps"]:
         if str(step.get("uses", "")).startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
@@ -81,7 +95,7 @@ def test_no_secret_is_used_and_no_fork_reaches_a_machine_of_ones_own() -> None:
         assert "secrets." not in path.read_text()
         assert "pull_request_target" not in path.read_text()
     for _, id_, job in JOBS:
-        if "self-hosted" in job["runs-on"]:
+        if "vars." in job["runs-on"]:
             assert "github.event.pull_request.head.repo.full_name == github.repository" in job["if"], id_
 
 
@@ -93,21 +107,41 @@ def test_where_a_job_runs_is_a_literal_or_a_variable_of_the_repository(
     if where == "ubuntu-24.04":
         return
     assert "outputs" not in where
-    left = re.sub(r"fromJSON\(vars\.CASEBOOK_RUNNER_GPU[12] \|\| '[^']*'\)|'ubuntu-24\.04'", "RUNNER", where)
+    left = re.sub(r"vars\.CASEBOOK_RUNNER_GPU[12]|'\"ubuntu-24\.04\"'", "RUNNER", where)
     # what comes from the matrix or the caller is compared with a number, and is no label
     left = re.sub(r"(?:matrix|inputs)\.gpus (?:==|>) \d", "CHOICE", left)
     words = re.findall(r"[\w.]+", left)
     assert "RUNNER" in words
-    assert set(words) <= {"RUNNER", "CHOICE"}, f"{workflow}: {id_}"
+    assert set(words) <= {"fromJSON", "RUNNER", "CHOICE"}, f"{workflow}: {id_}"
 
 
 def test_a_matrix_names_no_runner() -> None:
     entry = json.loads(matrix([one_job("mask", gpus=1)]))["include"][0]
-    assert set(entry) == {"name", "cases", "environment", "gpus"}
+    assert set(entry) == {"name", "cases", "environments", "gpus"}
 
 
 def test_no_job_waits_for_a_gpu_where_there_is_none() -> None:
-    assert "vars.CASEBOOK_GPU == 'true'" in WORKFLOWS["corpus"]["jobs"]["gpu"]["if"]
+    assert "(vars.CASEBOOK_RUNNER_GPU1 || vars.CASEBOOK_RUNNER_GPU2)" in WORKFLOWS["corpus"]["jobs"]["gpu"]["if"]
+    assert "|| '\"ubuntu-24.04\"'" in WORKFLOWS["case"]["jobs"]["case"]["runs-on"]
+    assert "self-hosted" not in "".join(job["runs-on"] for _, _, job in JOBS)
+
+
+def test_no_two_artifacts_of_a_run_have_one_name() -> None:
+    for workflow in WORKFLOWS.values():
+        named = [
+            (step["with"]["name"], "strategy" in job)
+            for job in workflow["jobs"].values()
+            for step in job["steps"]
+            if str(step.get("uses", "")).startswith("actions/upload-artifact@")
+            or step.get("uses") == "./.github/actions/run-cases"
+            if step["with"].setdefault("name", step["with"].get("artifact"))
+        ]
+        assert len({name for name, _ in named}) == len(named)
+        assert all("strategy.job-index" in name for name, many in named if many)
+    assert all(
+        "inputs.artifact" in name
+        for name in re.findall(r"name: (casebook-.*)", (HOME / "workflows/case.yml").read_text())
+    )
 
 
 def test_another_projects_requirement_is_built_in_a_container_of_the_images_base() -> None:
@@ -130,19 +164,19 @@ def test_started_by_events_one_run_replaces_or_awaits_another() -> None:
     for name, workflow in WORKFLOWS.items():
         called = set(workflow[ON]) == {"workflow_call"}
         assert ("concurrency" in workflow) is not called, name
-    assert set(WORKFLOWS["corpus"][ON]["pull_request"]["paths"]) == {"cases/**", "images/**"}
+    assert set(WORKFLOWS["corpus"][ON]["pull_request"]["paths"]) == {"cases/**", "images/**", "runner/**"}
 
 
 def test_every_session_and_verb_exists() -> None:
     text = "\n".join(scripts())
     sessions = {word for words in re.findall(r"nox -s((?: [a-z][a-z-]*)+)", text) for word in words.split()}
-    assert sessions == {"lint", "check", "tests", "corpus"}
+    assert sessions == {"lint", "check", "tests"}
     listed = subprocess.run(
         [sys.executable, "-m", "nox", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert sessions <= set(re.findall(r"^[*-] (\S+)", listed.stdout, re.MULTILINE))
-    verbs = set(re.findall(r"casebook ([a-z-]+)", text))
-    assert verbs == {"matrix", "run-merge", "run-report", "case"}
+    verbs = set(re.findall(r"\bcasebook ([a-z-]+)", text))
+    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "watch"}
     assert verbs <= set(get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
@@ -152,6 +186,7 @@ def test_every_option_of_a_verb_exists() -> None:
         "corpus": script("actions/run-cases/action.yml", "Run the cases"),
         "case": script("workflows/case.yml", "Run the case"),
         "matrix": script("workflows/corpus.yml", "Which cases, on which machines"),
+        "watch": script("workflows/watch.yml", "Try the newest releases"),
     }
     for verb, text in wanted.items():
         known = {option for parameter in commands[verb].params for option in parameter.opts}
@@ -163,11 +198,13 @@ def test_every_option_of_a_verb_exists() -> None:
 # The scripts themselves, run by bash with a Python that installs nothing
 
 
-def bash(text: str, where: Path, casebook: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def bash(
+    text: str, where: Path, casebook: str, programs: Mapping[str, str] = MappingProxyType({}), /, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """`casebook` is what that command runs; the verb and its arguments are "$@"."""
     tools = where / "tools"
     tools.mkdir()
-    for name, body in {"python": "exit 0", "casebook": casebook, "nox": 'printf "%s\\n" "$@"'}.items():
+    for name, body in {"casebook": casebook, **programs}.items():
         (tools / name).write_text(f"#!/bin/bash\n{body}\n")
         (tools / name).chmod(0o755)
     (where / "script").write_text(text)
@@ -177,18 +214,23 @@ def bash(text: str, where: Path, casebook: str, **variables: str) -> subprocess.
     return subprocess.run(command, cwd=where, env=given, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("cases", "base"), [("", ""), ("rwkv6-* ", ""), ("", "HEAD")])
-def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: str) -> None:
+@pytest.mark.parametrize("machines", ["", "1", "2", "12"])
+@pytest.mark.parametrize(("cases", "base"), [("", ""), ("rwkv* ", ""), ("", "HEAD")])
+def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: str, machines: str) -> None:
     here = f'cd {ROOT} && exec {sys.executable} -m gpu_casebook "$@"'
     text = script("workflows/corpus.yml", "Which cases, on which machines")
-    done = bash(text, tmp_path, here, CASES=cases, BASE=base)
+    named = {f"GPU{number}": number if number in machines else "" for number in "12"}
+    done = bash(text, tmp_path, here, CASES=cases, BASE=base, **named)
     assert done.returncode == 0, done.stderr
     lines = dict(line.partition("=")[::2] for line in (tmp_path / "output").read_text().splitlines())
-    assert set(lines) == {"hosted", "gpu"}
-    for name, line in lines.items():
-        entries = json.loads(line)["include"]
-        assert entries or base
-        assert all((entry["gpus"] > 0) is (name == "gpu") for entry in entries)
+    hosted, gpu = (json.loads(lines.pop(name))["include"] for name in ("hosted", "gpu"))
+    assert not lines
+    assert all(entry["gpus"] == 0 for entry in hosted)
+    if not base:
+        assert hosted
+        assert [str(entry["gpus"]) for entry in gpu] == list(machines)
+    told = (tmp_path / "summary").read_text() if machines != "12" else ""
+    assert [number in machines for number in "12"] == [f"GPU{number}," not in told for number in "12"]
 
 
 def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
@@ -196,27 +238,70 @@ def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
         assert f"needs.matrix.outputs.{id_} != '{matrix([])}'" in WORKFLOWS["corpus"]["jobs"][id_]["if"]
 
 
-@pytest.mark.parametrize(("environment", "more"), [("current", ["--environment", "current"]), ("", [])])
-def test_cases_reach_the_session_one_by_one(tmp_path: Path, environment: str, more: list[str]) -> None:
+@pytest.mark.parametrize("status", [0, 14, 20])
+@pytest.mark.parametrize(
+    ("environments", "more"), [("current new", ["--environment", "current", "--environment", "new"]), ("", [])]
+)
+def test_cases_reach_the_corpus_one_by_one(tmp_path: Path, environments: str, more: list[str], status: int) -> None:
     text = script("actions/run-cases/action.yml", "Run the cases")
-    done = bash(text, tmp_path, "true", CASES="one two *", ENVIRONMENT=environment)
-    expected = [
-        "-s",
-        "corpus",
-        "--",
-        "--engine",
-        "docker",
-        "--max-age",
-        "0",
-        "--reports",
-        "part",
-        *more,
-        "--",
-        "one",
-        "two",
-        "*",
-    ]
-    assert done.stdout.splitlines() == expected, done.stderr
+    ended = f'printf "%s\\n" "$@"; exit {status}'
+    done = bash(text, tmp_path, ended, CASES="one two *", ENVIRONMENTS=environments)
+    options = ["--engine", "docker", "--max-age", "0", "--reports", "part", *more]
+    assert done.stdout.splitlines() == ["corpus", *options, "--", "one", "two", "*"], done.stderr
+    assert done.returncode == (20 if status == 20 else 0)
+
+
+@pytest.mark.parametrize(("status", "ends", "changed"), [(0, 0, ""), (30, 0, "changed=true\n"), (5, 5, "")])
+def test_a_week_without_a_change_proposes_nothing(tmp_path: Path, status: int, ends: int, changed: str) -> None:
+    (tmp_path / "output").touch()
+    done = bash(script("workflows/watch.yml", "Try the newest releases"), tmp_path, f"exit {status}")
+    assert (done.returncode, (tmp_path / "output").read_text()) == (ends, changed)
+
+
+CALLS = 'printf "%s " gh "$@" >> calls; echo >> calls; [ "$2" != list ] || printf "%s" "$OPEN"'
+
+
+@pytest.mark.parametrize(
+    ("changes", "opened", "calls"),
+    [
+        ("[]", "", []),
+        ("[{}]", "", ["gh issue list", "gh issue create --title T --body-file comment.md "]),
+        ("[{}]", "7", ["gh issue list", "gh issue comment 7 --body-file comment.md "]),
+    ],
+)
+def test_what_a_night_changed_is_in_one_issue(tmp_path: Path, changes: str, opened: str, calls: list[str]) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"changes": json.loads(changes)}))
+    (tmp_path / "calls").touch()
+    jq = f'exec {sys.executable} -c \'import json; print(len(json.load(open("run.json"))["changes"]))\''
+    text = script("workflows/corpus.yml", "What changed, in an issue")
+    done = bash(text, tmp_path, "exit 1", {"gh": CALLS, "jq": jq}, TITLE="T", OPEN=opened)
+    assert done.returncode == 0, done.stderr
+    seen = (tmp_path / "calls").read_text().splitlines()
+    assert len(seen) == len(calls)
+    assert all(line.startswith(call) for line, call in zip(seen, calls, strict=True))
+
+
+@pytest.mark.parametrize("opened", ["", "7"])
+def test_what_was_watched_is_pushed_and_proposed_once(tmp_path: Path, opened: str) -> None:
+    origin, here = tmp_path / "origin.git", tmp_path / "here"
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "init", "--quiet", "--bare", origin], check=True)
+    subprocess.run(["git", "clone", "--quiet", origin, here], check=True, capture_output=True)
+    (here / "reports" / "watch").mkdir(parents=True)
+    (here / "reports" / "README.md").write_text("before\n")
+    subprocess.run(["git", "-C", here, "add", "."], check=True)
+    subprocess.run(["git", "-C", here, *identity, "commit", "--quiet", "--message", "a"], check=True)
+    (here / "reports" / "README.md").write_text("after\n")
+    (here / "reports" / "watch" / "tiny.json").write_text("{}\n")
+    text = script("workflows/watch.yml", "Open a pull request, or renew the one that is open")
+    done = bash(text, here, "exit 1", {"gh": CALLS}, OPEN=opened, BRANCH="main")
+    assert done.returncode == 0, done.stderr
+    pushed = subprocess.run(
+        ["git", "-C", origin, "show", "--name-only", "--format=", "watch"], capture_output=True, text=True, check=True
+    )
+    assert pushed.stdout.split() == ["reports/README.md", "reports/watch/tiny.json"]
+    created = "gh pr create --base main --head watch --fill" in (here / "calls").read_text()
+    assert created is not bool(opened)
 
 
 @pytest.mark.parametrize("status", [0, 15, 5])
@@ -250,4 +335,23 @@ def test_the_parts_become_one_run_with_its_reports(tmp_path: Path) -> None:
     assert "**1 of 2 confirmed**, 1 not-reproduced" in (tmp_path / "summary").read_text()
     assert "box-0 worker 1" in next((tmp_path / "reports" / "runs").glob("*/summary.json")).read_text()
     assert (tmp_path / "junit.xml").read_text().count("<testcase") == 2
+    assert json.loads((tmp_path / "run.json").read_text())["changes"] == []
     assert "### Casebook" in (tmp_path / "comment.md").read_text()
+
+
+def test_every_link_of_the_site_leads_somewhere(tmp_path: Path) -> None:
+    for name in (
+        "mkdocs.yml",
+        ".github",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "README.md",
+        "cases",
+        "reports",
+    ):
+        (tmp_path / name).symlink_to(ROOT / name)
+    strict = f'exec {sys.executable} -W ignore -m mkdocs "$@" --strict'
+    done = bash(script("workflows/corpus.yml", "The pages as a site"), tmp_path, "exit 1", {"mkdocs": strict})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "build" / "site" / "reports" / "rwkv6-backward.html").is_file()

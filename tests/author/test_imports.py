@@ -175,6 +175,8 @@ class TestAsk:
             lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {each}" for each in needed)]
             (info / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
             (info / "RECORD").write_text(f"{module}/__init__.py,,\n")
+            (site / module).mkdir(parents=True)
+            (site / module / "__init__.py").touch()  # since Python 3.12 a file that is not there is not listed
         bare = site / "Some_Thing-4.dist-info"
         bare.mkdir()
         (bare / "METADATA").write_text("Metadata-Version: 2.1\nName: Some-Thing\nVersion: 4\n")

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.matrix import MOST, On, Per, matrix
+from gpu_casebook.corpus.matrix import MOST, Per, matrix
 from gpu_casebook.corpus.model import Job
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import job
@@ -24,7 +24,15 @@ def entries(jobs: list[Job], *words: Any, **options: Any) -> list[dict[str, Any]
 
 
 def pairs(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return sorted((case, entry["environment"]) for entry in found for case in entry["cases"].split())
+    """The jobs that these entries run: each of its cases in those of its environments that the case has."""
+    known = {(each.case, each.environment) for each in CORPUS}
+    named = [
+        (case, environment)
+        for entry in found
+        for case in entry["cases"].split()
+        for environment in entry["environments"].split()
+    ]
+    return sorted(pair for pair in named if pair in known)
 
 
 def test_an_entry_for_each_case_in_each_environment_on_the_machine_that_it_needs() -> None:
@@ -42,24 +50,35 @@ def test_every_job_is_in_one_entry_whatever_the_grouping() -> None:
     wanted = sorted((each.case, each.environment) for each in CORPUS)
     for per in Per:
         assert pairs(entries(CORPUS, per=per)) == wanted
-    assert pairs([*entries(CORPUS, On.HOSTED), *entries(CORPUS, On.GPU)]) == wanted
+    assert pairs([*entries(CORPUS, [0]), *entries(CORPUS, [1, 2])]) == wanted
 
 
-@pytest.mark.parametrize(("on", "gpus"), [(On.HOSTED, {0}), (On.GPU, {1, 2})])
-def test_only_what_those_machines_can_run(on: On, gpus: set[int]) -> None:
-    assert {entry["gpus"] for entry in entries(CORPUS, on)} == gpus
+@pytest.mark.parametrize("gpus", [[0], [1], [2], [1, 2]])
+def test_only_what_those_machines_can_run(gpus: list[int]) -> None:
+    for per in Per:
+        assert {entry["gpus"] for entry in entries(CORPUS, gpus, per)} == set(gpus)
 
 
-def test_one_entry_for_each_kind_of_machine_and_environment() -> None:
-    found = entries(CORPUS, On.GPU, Per.MACHINE)
-    assert [(entry["name"], entry["cases"]) for entry in found] == [
-        ("backward/current and 1 more", "backward mask"),
-        ("hang/nccl", "hang"),
+def test_one_entry_for_each_kind_of_machine() -> None:
+    more = [*CORPUS, job("backward", "upstream", gpus=1), job("wide", "eight", gpus=8), job("broken", "", gpus=0)]
+    found = entries(more, per=Per.MACHINE)
+    assert [(entry["gpus"], entry["cases"], entry["environments"]) for entry in found] == [
+        (0, "broken", ""),
+        (0, "backward hang", "front-end gloo"),
+        (1, "backward mask", "current upstream"),
+        (2, "hang wide", "eight nccl"),
     ]
+    assert found[2]["name"] == "backward/current and 1 more"
+
+
+def test_a_machine_with_many_gpus_is_one_kind() -> None:
+    wide = [job("wide", "eight", gpus=8)]
+    assert [entry["gpus"] for entry in entries(wide, [2])] == [8]
+    assert entries(wide, [1]) == []
 
 
 def test_nothing_to_do_is_an_empty_list_on_one_line() -> None:
-    assert matrix([]) == matrix(CORPUS[:1], On.HOSTED) == '{"include": []}'
+    assert matrix([]) == matrix(CORPUS[:1], [0]) == '{"include": []}'
     assert "\n" not in matrix(CORPUS)
 
 
@@ -69,7 +88,7 @@ def test_never_more_entries_than_github_takes(cases: int) -> None:
     found = entries(jobs)
     assert len(found) <= MOST
     assert (len(found) == cases) == (cases <= MOST)
-    assert len(pairs(found)) == cases
+    assert sorted(case for entry in found for case in entry["cases"].split()) == sorted(each.case for each in jobs)
     sizes = {len(entry["cases"].split()) for entry in found}
     assert max(sizes) <= -(-cases // MOST) + 1
 
@@ -82,4 +101,4 @@ def test_more_kinds_of_environment_than_entries_is_said() -> None:
 
 def test_a_case_whose_manifest_is_broken_has_an_entry_too() -> None:
     (entry,) = entries([job("broken", "", gpus=0)])
-    assert (entry["name"], entry["cases"], entry["environment"]) == ("broken", "broken", "")
+    assert (entry["name"], entry["cases"], entry["environments"]) == ("broken", "broken", "")

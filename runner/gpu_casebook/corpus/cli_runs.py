@@ -16,7 +16,7 @@ from gpu_casebook.corpus.cli import (
     GradeOption,
     ProjectOption,
 )
-from gpu_casebook.corpus.matrix import On, Per
+from gpu_casebook.corpus.matrix import MANY, Per
 
 
 class Format(StrEnum):
@@ -68,7 +68,15 @@ def matrix(
     environment: EnvironmentsOption = None,
     grade: GradeOption = None,
     changed_since: ChangedOption = None,
-    on: Annotated[On, typer.Option(help="What hosted runners can run, what takes a GPU, or all.")] = On.ALL,
+    gpus: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=MANY,
+            help=f"Only for machines with so many GPUs ({MANY}: or more). Without it: all.",
+        ),
+    ] = None,
     per: Annotated[Per, typer.Option(help="An entry for each case, or one for each kind of machine.")] = Per.CASE,
 ) -> None:
     """Print a matrix for GitHub Actions: which runner is to run which cases."""
@@ -78,7 +86,7 @@ def matrix(
     selection = Selection(
         cases=cases, failure=failure, project=project, environment=environment, grade=grade, changed_since=changed_since
     )
-    print(made.matrix(select(root(), selection).jobs, on, per))
+    print(made.matrix(select(root(), selection).jobs, gpus or (), per))
 
 
 @app.command(name="run-merge")

@@ -8,6 +8,7 @@ pull request's. Whether the compute capability is enough is looked at there: wha
 import json
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from gpu_casebook.errors import UsageError
@@ -17,16 +18,10 @@ if TYPE_CHECKING:
 
 MOST = 256
 """Jobs that GitHub makes of one matrix."""
+MANY = 2
+"""GPUs of the largest kind of machine, which has so many or more."""
 
 Entry = dict[str, str | int]
-
-
-class On(StrEnum):
-    """Which machines: GitHub's own, or those with GPUs."""
-
-    ALL = "all"
-    HOSTED = "hosted"
-    GPU = "gpu"
 
 
 class Per(StrEnum):
@@ -36,36 +31,54 @@ class Per(StrEnum):
     MACHINE = "machine"
 
 
-def matrix(jobs: "Iterable[Job]", on: On = On.ALL, per: Per = Per.CASE, most: int = MOST) -> str:
+def matrix(jobs: "Iterable[Job]", gpus: Sequence[int] = (), per: Per = Per.CASE, most: int = MOST) -> str:
     """Return JSON on one line, such as {"include": [...]}; its list is empty where there is nothing to do.
 
-    Where there would be more than `most` entries, one has several cases. Raises UsageError where that does not do.
+    `gpus`: kinds of machines by their GPUs, `MANY` for that many or more; all if there are none. Where there would be
+    more than `most` entries, one has several cases. Raises UsageError where that does not do.
     """
-    wanted = [job for job in jobs if on is On.ALL or bool(job.gpus) is (on is On.GPU)]
-    return json.dumps({"include": _entries(wanted, per, most)})
+    wanted = [job for job in jobs if not gpus or _machine(job) in gpus]
+    return json.dumps({"include": _of_cases(wanted, most) if per is Per.CASE else _of_machines(wanted)})
 
 
-def _entries(jobs: "Sequence[Job]", per: Per, most: int) -> list[Entry]:
+def _machine(job: "Job") -> int:
+    return min(job.gpus, MANY)
+
+
+def _of_machines(jobs: "Iterable[Job]") -> list[Entry]:
+    """Return an entry for each kind of machine; cases whose manifest is broken, and names no environment, apart."""
+
+    def kind(job: "Job") -> tuple[int, bool]:
+        return _machine(job), bool(job.environment)
+
+    groups = [list(group) for _, group in groupby(sorted(jobs, key=kind), key=kind)]
+    return [
+        _entry(_machine(group[0]), sorted({job.environment for job in group}), sorted({job.case for job in group}))
+        for group in groups
+    ]
+
+
+def _of_cases(jobs: "Iterable[Job]", most: int) -> list[Entry]:
     alike: dict[tuple[int, str], list[str]] = {}
     for job in sorted(jobs, key=lambda job: (job.gpus, job.environment, job.case)):
         alike.setdefault((job.gpus, job.environment), []).append(job.case)
     if len(alike) > most:
         raise UsageError(f"{len(alike)} kinds of environment are too many for a matrix of {most}; select fewer")
-    size = _size([len(cases) for cases in alike.values()], most) if per is Per.CASE else len(jobs) or 1
+    size = _size([len(cases) for cases in alike.values()], most)
     return [
-        _entry(gpus, environment, cases[start : start + size])
+        _entry(gpus, [environment], cases[start : start + size])
         for (gpus, environment), cases in alike.items()
         for start in range(0, len(cases), size)
     ]
 
 
-def _entry(gpus: int, environment: str, cases: Sequence[str]) -> Entry:
-    """What `corpus CASE... --environment NAME` runs on one machine. The environment may have no name."""
-    name, more = f"{cases[0]}/{environment}".rstrip("/"), len(cases) - 1
+def _entry(gpus: int, environments: Sequence[str], cases: Sequence[str]) -> Entry:
+    """What `corpus CASE... --environment NAME...` runs on one machine. An environment may have no name."""
+    name, more = f"{cases[0]}/{environments[0]}".rstrip("/"), len(cases) - 1
     return {
         "name": f"{name} and {more} more" if more else name,
         "cases": " ".join(cases),
-        "environment": environment,
+        "environments": " ".join(environments),
         "gpus": gpus,
     }
 
