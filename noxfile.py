@@ -146,15 +146,16 @@ def lock(session: nox.Session) -> None:
     call(session, "gpu_casebook", "lock", *session.posargs)
 
 
-@nox.session(name="lock-runner", venv_backend="none", default=False)
+@nox.session(name="lock-runner", default=False)
 def lock_runner(session: nox.Session) -> None:
     """Write requirements.txt, the lock of the runner's own packages (--upgrade after -- for their newest releases)."""
+    session.install("uv")
     builds = Path(session.create_tmp()) / "builds.in"
     builds.write_text("\n".join(BUILDS))
     extras = ["--extra", "dev", "--extra", "plots", "--extra", "ray", "--extra", "site"]
     how = ["--universal", "--generate-hashes", "--no-annotate", "--custom-compile-command", "nox -s lock-runner"]
-    uv = [environment(session), "-m", "uv", "pip", "compile", "--quiet", *session.posargs, *extras, *how]
-    session.run(*uv, "--output-file", str(LOCK), "pyproject.toml", str(builds), external=True)
+    compile_ = ["uv", "pip", "compile", "--quiet", "--python-version", "3.11", *how, *extras, *session.posargs]
+    session.run(*compile_, "--output-file", str(LOCK), "pyproject.toml", str(builds))
 
 
 @nox.session(venv_backend="none", default=False)

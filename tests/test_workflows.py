@@ -262,23 +262,15 @@ CALLS = 'printf "%s " gh "$@" >> calls; echo >> calls; [ "$2" != list ] || print
 
 
 @pytest.mark.parametrize(
-    ("changes", "opened", "calls"),
-    [
-        ("[]", "", []),
-        ("[{}]", "", ["gh issue list", "gh issue create --title T --body-file comment.md "]),
-        ("[{}]", "7", ["gh issue list", "gh issue comment 7 --body-file comment.md "]),
-    ],
+    ("opened", "call"), [("", "gh issue create --title T --body-file comment.md"), ("7", "gh issue comment 7")]
 )
-def test_what_a_night_changed_is_in_one_issue(tmp_path: Path, changes: str, opened: str, calls: list[str]) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"changes": json.loads(changes)}))
-    (tmp_path / "calls").touch()
-    jq = f'exec {sys.executable} -c \'import json; print(len(json.load(open("run.json"))["changes"]))\''
+def test_what_nights_changed_is_in_one_issue(tmp_path: Path, opened: str, call: str) -> None:
     text = script("workflows/corpus.yml", "What changed, in an issue")
-    done = bash(text, tmp_path, "exit 1", {"gh": CALLS, "jq": jq}, TITLE="T", OPEN=opened)
+    done = bash(text, tmp_path, "exit 1", {"gh": CALLS}, TITLE="T", OPEN=opened)
     assert done.returncode == 0, done.stderr
-    seen = (tmp_path / "calls").read_text().splitlines()
-    assert len(seen) == len(calls)
-    assert all(line.startswith(call) for line, call in zip(seen, calls, strict=True))
+    listed, called = (tmp_path / "calls").read_text().splitlines()
+    assert listed.startswith("gh issue list")
+    assert called.startswith(call)
 
 
 @pytest.mark.parametrize("opened", ["", "7"])
@@ -335,7 +327,7 @@ def test_the_parts_become_one_run_with_its_reports(tmp_path: Path) -> None:
     assert "**1 of 2 confirmed**, 1 not-reproduced" in (tmp_path / "summary").read_text()
     assert "box-0 worker 1" in next((tmp_path / "reports" / "runs").glob("*/summary.json")).read_text()
     assert (tmp_path / "junit.xml").read_text().count("<testcase") == 2
-    assert json.loads((tmp_path / "run.json").read_text())["changes"] == []
+    assert (tmp_path / "output").read_text() == "changes=0\n"
     assert "### Casebook" in (tmp_path / "comment.md").read_text()
 
 

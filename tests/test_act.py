@@ -1,0 +1,203 @@
+"""The workflows, run by act: jobs, matrices, conditions and outputs as on GitHub, with a real Docker engine.
+
+Steps run on this host. Actions that can't be fetched here are replaced by steps that do the same with directories;
+`gh` only writes down what it was asked.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpu_casebook.corpus.journal import Journal
+from gpu_casebook.corpus.model import Run
+from tests.corpus.report.example import finished, job, run
+from tests.fakes import locked
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[1]
+CASE = """\
+id: plain
+title: A program that fails
+failure: exception
+upstream: {project: owner/name, status: open, issue: "https://example.org/owner/name/issues/1"}
+provenance: distilled
+environments:
+  one: {image: cpu, requirements: []}
+  card: {image: cuda13, requirements: [], gpus: 1, compute_capability: ">=99.0"}
+repro:
+  expect: {exception: ValueError, message: sizes differ}
+fixed:
+  expect: {message: all good}
+"""
+CALLER = """\
+on: workflow_dispatch
+jobs:
+  casebook:
+    uses: ./.github/workflows/case.yml
+    with: {repository: owner/casebook, ref: refs/heads/main, case: plain, environment: one, gpus: 0}
+  no-machine:
+    uses: ./.github/workflows/case.yml
+    with: {repository: owner/casebook, ref: refs/heads/main, case: plain, environment: card, gpus: 1}
+"""
+ACTIONS = {
+    "actions/checkout": 'cp -R "$ARTIFACTS/../casebook/." .',  # act itself copies where no input names a repository
+    "astral-sh/setup-uv": """\
+        uv venv --quiet --clear --python "$PYTHON_VERSION" "$VENV_PATH"
+        echo "VIRTUAL_ENV=$VENV_PATH" >> "$GITHUB_ENV"
+        echo "$VENV_PATH/bin" >> "$GITHUB_PATH"
+""",
+    "actions/upload-artifact": """\
+        mkdir "$ARTIFACTS/$NAME"  # fails, as on GitHub, for a name that is there
+        for path in $PATH_; do
+          [ ! -d "$path" ] || [ "$path" != "$PATH_" ] || path=$path/.
+          [ ! -e "$path" ] || cp -R "$path" "$ARTIFACTS/$NAME/"
+        done
+""",
+    "actions/download-artifact": """\
+        mkdir -p "${PATH_:=.}"
+        if [ -n "$NAME" ]; then NAME=$NAME/.; fi
+        cp -R "$ARTIFACTS"/${NAME:-$PATTERN} "$PATH_"
+""",
+    "actions/upload-pages-artifact": 'cp -R "$PATH_" "$ARTIFACTS/github-pages"',
+    "actions/deploy-pages": 'cp -R "$ARTIFACTS/github-pages" "$ARTIFACTS/deployed"',
+}
+INPUTS = ("name", "path", "pattern", "python-version", "venv-path")
+GH = """\
+#!/bin/bash
+echo "$*" >> "$ARTIFACTS/gh"
+case "$1 $2" in
+  'run list') echo 41 ;;
+  'run download') mkdir -p "${@: -1}" && cp -R "$ARTIFACTS/../earlier/runs/." "${@: -1}" ;;
+  'issue create') cat "${@: -1}" >> "$ARTIFACTS/gh" ;;
+esac
+"""
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    """A commit of this checkout as it is, with one case in the place of all."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    top = tmp_path / "casebook"
+    for name in listed.stdout.splitlines():
+        if not name.startswith(("cases/", "reports/", "tests/")) and (ROOT / name).is_file():
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, top / name)
+    case = top / "cases" / "plain"
+    (case / "locks").mkdir(parents=True)
+    for path, text in {
+        "case.yaml": CASE,
+        "repro.py": "raise ValueError('sizes differ')\n",
+        "fixed.py": "print('all good')\n",
+        "locks/one.txt": locked([]),
+        "locks/card.txt": locked([]),
+    }.items():
+        (case / path).write_text(text)
+    (top / "reports").mkdir()
+    (top / "reports" / "README.md").write_text("# Reports\n")
+    (top / ".github" / "workflows" / "caller.yml").write_text(CALLER)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], [*identity, "commit", "-q", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=top, check=True)
+    subprocess.run(["git", "remote", "add", "origin", "https://github.com/owner/casebook"], cwd=top, check=True)
+    return top
+
+
+def act(top: Path, event: str, workflow: str, options: Sequence[str] = ()) -> tuple[int, str, Path]:
+    """Return the exit status, the log, and the directory of the artifacts."""
+    home = top.parent
+    artifacts, tools = home / "artifacts", home / "tools"
+    for directory in (artifacts, tools):
+        directory.mkdir()
+    (tools / "gh").write_text(GH)
+    (tools / "gh").chmod(0o755)
+    (home / "event.json").write_text(json.dumps({"repository": {"default_branch": "main"}}))
+    command = [str(Path(sys.executable).with_name("act")), event, "-W", f".github/workflows/{workflow}.yml", *options]
+    command += ["--eventpath", str(home / "event.json"), "--action-cache-path", str(home / "cache")]
+    command += ["--container-daemon-socket", "-", "--pull=false", "--concurrent-jobs", "1"]
+    for machine in ("ubuntu-24.04", "gpu-box"):
+        command += ["-P", f"{machine}=-self-hosted"]
+    for pinned in stubs(top, home / "actions"):
+        command += ["--local-repository", f"{pinned}={home / 'actions' / pinned.partition('@')[0]}"]
+    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # No step installs into the environment of this test.
+    given = os.environ | {"VIRTUAL_ENV": str(home / "none"), "PATH": path, "ARTIFACTS": str(artifacts)}
+    given.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [*command, "--env", f"ARTIFACTS={artifacts}"],
+        cwd=top,
+        env=given,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if kept := os.environ.get("CASEBOOK_ACT_LOG"):
+        with Path(kept).open("a") as file:
+            file.write(done.stdout)
+    return done.returncode, done.stdout, artifacts
+
+
+def stubs(top: Path, actions: Path) -> set[str]:
+    """Write a composite action for each that the workflows use, and return them as pinned."""
+    text = "".join(path.read_text() for path in (top / ".github").rglob("*.yml"))
+    used = set(re.findall(r"uses: ([\w-]+/[\w-]+@[0-9a-f]{40})", text))
+    variables = {name.replace("-", "_").upper(): f"${{{{ inputs.{name} }}}}" for name in INPUTS}
+    variables["PATH_"] = variables.pop("PATH")
+    for name in {each.partition("@")[0] for each in used}:
+        (actions / name).mkdir(parents=True)
+        step = {"shell": "bash", "env": variables, "run": ACTIONS[name]}
+        stub = {"name": name, "inputs": {key: {} for key in INPUTS}, "runs": {"using": "composite", "steps": [step]}}
+        (actions / name / "action.yml").write_text(json.dumps(stub))  # which is YAML too
+    return used
+
+
+def succeeded(log: str) -> set[str]:
+    return set(re.findall(r"^\[\w+/(.+?) *\] .*Job succeeded", log, re.MULTILINE))
+
+
+def earlier(reports: Path, before: Run) -> None:
+    (reports / "runs" / before.id).mkdir(parents=True)
+    with Journal.create(reports, before.model_copy(update={"finished": []})) as record:
+        record.append(before.finished)
+
+
+def test_a_night_from_the_matrix_to_the_pages_and_the_issue(top: Path) -> None:
+    earlier(top.parent / "earlier", run([finished(job("removed"))], night=-700))
+    variables = ["--var", 'CASEBOOK_RUNNER_GPU1="gpu-box"', "--var", "CASEBOOK_PAGES=true"]
+    status, log, artifacts = act(top, "schedule", "corpus", variables)
+    assert status == 0, log
+    assert succeeded(log) == {"matrix", "plain/one", "plain/card", "report", "pages", "changes"}
+    assert "No case is run that needs a machine of CASEBOOK_RUNNER_GPU2" in log
+    comment = (artifacts / "corpus-report" / "comment.md").read_text()
+    assert "**1 of 1 confirmed**. Without a verdict: 1 skipped." in comment
+    assert (artifacts / "corpus-report" / "evidence" / "plain" / "one.docker.cpu.json").is_file()
+    assert (artifacts / "deployed" / "reports" / "plain.html").is_file()
+    calls = (artifacts / "gh").read_text()
+    assert "issue create --title The nightly run changed --body-file comment.md" in calls
+    assert "removed/current" in calls
+
+
+def test_without_a_machine_named_nothing_waits_for_one(top: Path) -> None:
+    status, log, artifacts = act(top, "workflow_dispatch", "corpus", ["--input", "cases=plain", "-j", "gpu"])
+    assert status == 0, log
+    assert succeeded(log) == {"matrix"}
+    assert not list(artifacts.glob("corpus-part-*"))
+
+
+def test_a_case_in_another_projects_run(top: Path) -> None:
+    status, log, artifacts = act(top, "workflow_dispatch", "caller")
+    assert status == 1, log
+    assert "confirmed was expected" in log
+    assert "confirmed was expected, and the verdict is skipped" in log
+    assert (artifacts / "casebook-plain-one-" / "evidence" / "plain" / "one.docker.cpu.json").is_file()
