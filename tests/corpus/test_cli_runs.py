@@ -68,7 +68,7 @@ def entries(*words: str) -> list[str]:
 @pytest.mark.usefixtures("here")
 def test_matrix_of_the_manifests() -> None:
     assert entries() == ["tiny/interpreter", "tiny/current"]
-    assert entries("--on", "hosted") == ["tiny/interpreter"]
+    assert entries("--gpus", "0") == ["tiny/interpreter"]
     assert entries("--grade", "hardware", "--per", "machine") == ["tiny/current"]
     assert entries("t*", "--environment", "current") == ["tiny/current"]
 
