@@ -30,7 +30,7 @@ def casebook(*words: str) -> tuple[int, str]:
         (["bundle", "tiny", "--image", "x", "--host-has", "cases/tiny/case.yaml"], 1, "as what bundle-run wrote"),
         (["bundle", "tiny", "--split", "3"], 2, "--split 3: write a size such as 48MB"),
         (["bundle", "tiny", "--image", "x", "--engine", "venv"], 2, "--image x needs the docker engine"),
-        (["bundle", "tiny", "--engine", "apptainer"], 2, "no engine 'apptainer'"),
+        (["bundle", "tiny", "--engine", "slurm"], 2, "no engine 'slurm'"),
         (["bundle", "tiny", "--image", "x", "--python", "2.7"], 2, "--python 2.7: write a version such as 3.12"),
         (["bundle", "tiny", "--image", "x", "--environment", "interpreter"], 3, "no lock for environment interpreter"),
         (["bundle-run", "nowhere"], 1, "casebook: nowhere: there is no such file or directory"),

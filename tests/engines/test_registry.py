@@ -69,9 +69,12 @@ def test_docker_by_name_has_to_be_there(notes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("dokcer", "no engine 'dokcer' (did you mean docker?); there are: docker, podman, venv, charliecloud"),
-        ("venvs", "no engine 'venvs' (did you mean venv?); there are: docker, podman, venv, charliecloud"),
-        ("slurm", "no engine 'slurm'; there are: docker, podman, venv, charliecloud"),
+        (
+            "dokcer",
+            "no engine 'dokcer' (did you mean docker?); there are: docker, podman, venv, charliecloud, apptainer",
+        ),
+        ("venvs", "no engine 'venvs' (did you mean venv?); there are: docker, podman, venv, charliecloud, apptainer"),
+        ("slurm", "no engine 'slurm'; there are: docker, podman, venv, charliecloud, apptainer"),
     ],
 )
 def test_an_engine_that_does_not_exist(name: str, said: str, notes: list[str]) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import socket
+import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.devices.driver import HostFacts
+from gpu_casebook.engines.apptainer.engine import ApptainerEngine
+from gpu_casebook.engines.charliecloud import engine as module
 from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
-from gpu_casebook.engines.unpacked import engine as module
+from gpu_casebook.engines.unpacked import engine as unpacked
 from gpu_casebook.engines.unpacked.archive import unpack
 from gpu_casebook.errors import BuildError, EngineError, UsageError
 from gpu_casebook.images.bases import Base
@@ -227,6 +230,67 @@ class TestConnecting:
             CharliecloudEngine.connect(ROOT)
         (tmp_path / "max").write_text("9\n")
         assert CharliecloudEngine.connect(ROOT).name == "charliecloud"
+
+
+class TestApptainer:
+    """Apptainer was not at hand: a program of its name writes down its words, and runs the trial itself."""
+
+    @pytest.fixture
+    def engine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ApptainerEngine:
+        program = tmp_path / "bin" / "apptainer"
+        program.parent.mkdir()
+        program.write_text(
+            "#!/bin/sh\n"
+            f'printf "%s\\n" "$@" >{tmp_path}/words\n'
+            '[ "$1" = --version ] && echo apptainer version 1.3.4-dev && exit\n'
+            f'[ -e {tmp_path}/broken ] && echo "FATAL:   no" >&2 && exit 255\n'
+            'while [ "$1" != /usr/bin/env ]; do shift; done\n'
+            'exec "$@"\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.setitem(unpacked._NEEDED, "PATH", os.environ["PATH"])
+        return ApptainerEngine(ROOT, tmp_path / "store", tmp_path / "scratch")
+
+    @pytest.fixture
+    def bench(self, engine: ApptainerEngine, tmp_path: Path) -> Bench:
+        (tmp_path / "site" / "ch").mkdir(parents=True)
+        (tmp_path / "site" / "ch" / "environment").write_text(f"PATH={Path(sys.executable).parent}\n")
+        return Bench(engine, engine.prepare(Recipe(image="cpu", lock="", use_image=str(tmp_path / "site")), print))
+
+    def words(self, tmp_path: Path) -> list[str]:
+        """Return its words up to the trial's own; the scratch directory is X."""
+        words = (tmp_path / "words").read_text().splitlines()
+        (scratch,) = {word.split("=")[1].rpartition("/case:")[0] for word in words if word.endswith("/case:/case")}
+        return [word.replace(scratch, "X") for word in words[: words.index("/usr/bin/env")]]
+
+    def test_its_command_line(self, bench: Bench, tmp_path: Path) -> None:
+        result = bench.run(
+            "import os; print(os.environ['A'], os.environ.get('PYTEST_CURRENT_TEST'))", variables={"A": "a,b"}
+        )
+        assert (result.stdout, result.exit_status) == ("a,b None\n", 0), result.stderr
+        contained = ["--containall", "--cleanenv", "--no-home", "--no-privs", "--net", "--network=none"]
+        binds = ["--bind=X/case:/case", "--bind=X/home:/home/case", "--bind=X/tmp:/tmp"]
+        image = str(tmp_path / "site")
+        assert self.words(tmp_path) == ["--silent", "exec", *contained, *binds, "--pwd=/case", image]
+
+    def test_with_gpus(self, bench: Bench, tmp_path: Path) -> None:
+        script = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['LD_LIBRARY_PATH'])"
+        assert bench.run(script, gpus=[2], variables={"LD_LIBRARY_PATH": "/x"}).stdout == "2 /.singularity.d/libs:/x\n"
+        assert "--nv" in self.words(tmp_path)
+
+    def test_that_it_can_not_be_run_is_no_outcome(self, bench: Bench, tmp_path: Path) -> None:
+        (tmp_path / "broken").touch()
+        result = bench.run("pass")
+        assert (result.exit_status, result.infra) == (None, "FATAL:   no")
+
+    def test_what_is_said_of_it(self, engine: ApptainerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert engine.version == "Apptainer 1.3.4-dev"
+        assert "the runner's authors have not run it" in engine.isolation[0]
+        assert ApptainerEngine.connect(ROOT).name == "apptainer"
+        monkeypatch.setenv("PATH", "/nowhere")
+        with pytest.raises(EngineError, match=r"^no apptainer on PATH: install it as its Admin Guide says"):
+            ApptainerEngine.connect(ROOT)
 
 
 @pytest.mark.docker  # its image comes from there

@@ -19,6 +19,7 @@ ENGINES = {
     "podman": "gpu_casebook.engines.podman.engine:PodmanEngine",
     "venv": "gpu_casebook.engines.venv.engine:VenvEngine",
     "charliecloud": "gpu_casebook.engines.charliecloud.engine:CharliecloudEngine",
+    "apptainer": "gpu_casebook.engines.apptainer.engine:ApptainerEngine",
 }
 
 # Entry points of other distributions that add engines, which are used only by name.

@@ -1,11 +1,16 @@
 """Trials by Charliecloud's ch-run: a user namespace, the image read-only, and nothing else that is the trial's own."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.unpacked.engine import DRIVER, UnpackedEngine
+from gpu_casebook.errors import EngineError
 from gpu_casebook.trial import CASE_DIRECTORY
+
+_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 
 
 class CharliecloudEngine(UnpackedEngine):
@@ -23,6 +28,14 @@ class CharliecloudEngine(UnpackedEngine):
         "a private copy of the case and private scratch space, nothing of the host's environment variables",
         "limits on memory (with files in scratch space and shared memory), processes, time and output, from outside",
     )
+
+    @classmethod
+    def connect(cls, root: Path) -> Self:
+        engine = super().connect(root)
+        with suppress(OSError):
+            if not int(_NAMESPACES.read_text(encoding="ascii")):
+                raise EngineError("users may make no namespaces here: sudo sysctl user.max_user_namespaces=15000")
+        return engine
 
     def command(self, image: Path, binds: Mapping[str, Path], gpus: Sequence[int]) -> list[str]:  # noqa: ARG002 all are there
         places = [f"--bind={path}:{target}" for target, path in binds.items()]

@@ -1,0 +1,1 @@
+"""Trials by Apptainer, as the user, without a daemon."""
