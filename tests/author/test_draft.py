@@ -51,6 +51,7 @@ DRAFTS = {
         proposal=Proposal(repro={"figures": {"ratio": "> 7.92, < 8.08"}}, seen="ratio=8", figures={"ratio": 8.0}),
     ),
     "on a GPU": Draft(id="tiny", script=SCRIPT, pins=["torch==2.11.0"], image="cuda13", gpus=1),
+    "with a CPU build": Draft(id="tiny", script=SCRIPT, pins=["torch==2.13.0+cpu"]),
     "a release": Draft(
         id="tiny",
         script=SCRIPT,
@@ -113,6 +114,12 @@ def test_headers_are_in_step_with_the_manifest(name: str, tmp_path: Path) -> Non
         assert found
         assert sorted(found.requirements) == sorted(case.requirements(DRAFTS[name].environment, variant))
         assert found.requires_python == ">=3.11,<3.13"
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_pytorchs_index_is_named_where_a_build_comes_from_it(name: str) -> None:
+    assert ("    index: pytorch-cpu\n" in manifest(DRAFTS[name])) == (name == "with a CPU build")
+    assert "+cpu" not in script(DRAFTS[name], Variant.REPRO)
 
 
 def test_what_was_seen_is_declared() -> None:

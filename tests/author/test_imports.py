@@ -90,6 +90,12 @@ class TestRequired:
         assert found.pins == {"torch": "torch==2.13.0"}
         assert found.notes == ["torch 2.13.0+cpu is a build of its own here; the case pins 2.13.0, as the index has it"]
 
+    def test_where_no_gpu_is_needed_a_cpu_build_stays_one(self) -> None:
+        found = Requirements(answer=TOLD, cpu=True).collect((), told_of("import torch"))
+        assert found.pins == {"torch": "torch==2.13.0+cpu"}
+        assert len(found.notes) == 1
+        assert "the case takes it from its index" in found.notes[0]
+
     def test_the_standard_library_is_left_out(self) -> None:
         assert needs("import os, sys, json, __future__") == ([], [])
 

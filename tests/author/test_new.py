@@ -26,7 +26,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     (checkout.root / "bug.py").write_text(SCRIPT)
     monkeypatch.chdir(checkout.root)
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    monkeypatch.setattr(author, "lock_text", lambda *_: LOCK)
+    monkeypatch.setattr(author, "lock_text", lambda *_, **__: LOCK)
     return checkout.root
 
 
@@ -166,7 +166,7 @@ class TestRelease:
         }
         engine = FakeEngine({name: [replace(REPRO, stdout=stdout)] for name, stdout in printed.items()})
         monkeypatch.setattr(choosing, "choose", lambda *_: engine)
-        monkeypatch.setattr(author, "lock_text", lambda *_: LOCK)
+        monkeypatch.setattr(author, "lock_text", lambda *_, **__: LOCK)
         directory, said = made(here, trial=True, engine="venv", buggy=["packaging==24.0"], fixed=["packaging==24.1"])
         data = yaml.safe_load((directory / "case.yaml").read_text())
         assert data["repro"]["expect"]["figures"] == {
@@ -192,7 +192,7 @@ class TestRelease:
     def test_both_are_tried_in_locked_environments(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         engine = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
         monkeypatch.setattr(choosing, "choose", lambda *_: engine)
-        monkeypatch.setattr(author, "lock_text", lambda requirements, *_: f"# {' '.join(requirements)}\n{LOCK}")
+        monkeypatch.setattr(author, "lock_text", lambda requirements, *_, **__: f"# {' '.join(requirements)}\n{LOCK}")
         directory, _ = made(here, trial=True, engine="venv", buggy=["packaging==24.0"], fixed=["packaging==24.1"])
         text = (directory / "case.yaml").read_text()
         assert "rel_err: '> 5e-02'" in text
@@ -259,7 +259,7 @@ class TestAsItIsHere:
     def test_pins_that_can_not_live_together_are_one_line_and_nothing_is_written(
         self, here: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def refuse(*_: object) -> str:
+        def refuse(*_: object, **__: object) -> str:
             raise BuildError("the requirements can't be locked: a==1 and b==2 are unsatisfiable")
 
         monkeypatch.setattr(author, "lock_text", refuse)
@@ -268,7 +268,7 @@ class TestAsItIsHere:
         assert list((here / "cases").iterdir()) == []
 
     def test_without_the_index_it_is_tried_and_not_locked(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def unreachable(*_: object) -> str:
+        def unreachable(*_: object, **__: object) -> str:
             raise BuildError("the package index can't be reached, so nothing was locked: no route")
 
         monkeypatch.setattr(author, "lock_text", unreachable)
@@ -461,7 +461,7 @@ def test_mistakes_in_the_command(here: Path, words: list[str], line: str) -> Non
 
 
 def test_an_index_that_can_not_be_reached_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: object) -> str:
+    def unreachable(*_: object, **__: object) -> str:
         raise BuildError("the package index can't be reached, so nothing was locked: no route")
 
     monkeypatch.setattr(author, "lock_text", unreachable)

@@ -13,6 +13,8 @@ import yaml
 from gpu_casebook.errors import UsageError
 from gpu_casebook.kinds import Area, Failure, Variant
 from gpu_casebook.manifest.rules import BLANK
+from gpu_casebook.packages import index
+from gpu_casebook.pins import CPU_BUILD, ORDINARY, Special
 from gpu_casebook.trial import PYTHON
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}"
@@ -107,6 +109,12 @@ class Draft:
         return bool(self.own)
 
     @property
+    def special(self) -> Special:
+        """What is locked besides the default index: PyTorch's own, for its CPU builds."""
+        every = [*self.pins, *(each for pins in self.own.values() for each in pins)]
+        return Special(indexes=(index.NAME,)) if any(each.endswith(CPU_BUILD) for each in every) else ORDINARY
+
+    @property
     def simulated(self) -> bool:
         """Whether kernels seem to be interpreted."""
         return not self.gpus and "TRITON_INTERPRET" in f"{[*self.variables]}{self.script}"
@@ -156,7 +164,8 @@ def script(draft: Draft, variant: Variant) -> str:
     first = _FIRST_LINES.match(text)
     above = first[0] if first else ""
     body = text.removeprefix(above).lstrip("\n")
-    lines = header([*draft.pins, *draft.own.get(variant, ())])
+    # Whoever has not the index of a build takes the release's.
+    lines = header([each.removesuffix(CPU_BUILD) for each in (*draft.pins, *draft.own.get(variant, ()))])
     documented = _documented(text)
     if draft.final and (not documented or (variant is Variant.FIXED and documented == _documented(draft.script))):
         body = _with_docstring(body, _told(draft, variant))

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.errors import UsageError
 from gpu_casebook.guest import installed
-from gpu_casebook.pins import pin
+from gpu_casebook.pins import CPU_BUILD, pin
 
 _ASK_S = 60.0
 _READ = re.compile(
@@ -131,6 +131,7 @@ class Requirements:
     answer: Mapping[str, Any] = field(default_factory=dict)  # of `ask`
     beside: Collection[str] = ()  # names of the modules that lie next to the script
     given: Collection[str] = ()  # packages to be left out, as their versions are known otherwise
+    cpu: bool = False  # no GPU is needed, so PyTorch's CPU builds, a tenth of the others' size, may stay
     pins: dict[str, str] = field(default_factory=dict)  # such as "torch==2.11.0", by canonical name
     blanks: list[str] = field(default_factory=list)  # what is not known, a sentence for each
     notes: list[str] = field(default_factory=list)  # what was left out on the way, or looks odd
@@ -220,7 +221,12 @@ class Requirements:
             self.blanks.append(f"{name} is not installed here; write {name}==VERSION")
             return
         released, _, build = version.partition("+")
-        if build:
+        if self.cpu and version.endswith(CPU_BUILD):
+            released = version
+            self.notes.append(
+                f"{name} {version} is PyTorch's CPU build, and needs no GPU: the case takes it from its index"
+            )
+        elif build:
             what = f"{name} {version} is a build of its own here"
             self.notes.append(f"{what}; the case pins {released}, as the index has it")
         wanted = f"[{','.join(sorted(extras))}]" if extras else ""

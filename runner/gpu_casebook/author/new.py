@@ -172,7 +172,7 @@ def _python(options: NewCase) -> Path | None:
     return options.python or active_python()
 
 
-def _requirements(texts: Mapping[Path, str], python: Path | None, given: Collection[str]) -> Requirements:
+def _requirements(texts: Mapping[Path, str], python: Path | None, given: Collection[str], *, cpu: bool) -> Requirements:
     """Return what the scripts need. `given` are the packages, by name, whose versions are known otherwise."""
     modules = {name: needed for text in texts.values() for name, needed in imports(ast.parse(text)).items()}
     headers = []
@@ -182,7 +182,7 @@ def _requirements(texts: Mapping[Path, str], python: Path | None, given: Collect
         except ValueError as error:
             raise UsageError(f"{source}: {error}") from None
     answer = ask(python, modules) if python else {}
-    found = Requirements(answer=answer, beside=_beside(next(iter(texts))), given=given)
+    found = Requirements(answer=answer, beside=_beside(next(iter(texts))), given=given, cpu=cpu)
     found.collect(dict.fromkeys(each for header in headers if header for each in header.requirements), modules)
     if not python:
         found.notes.append("no Python is active, so nothing could be asked for installed versions; use --python")
@@ -261,8 +261,8 @@ class _Making:
             if options.fixed_source:
                 texts[options.fixed_source] = fixed = _read(options.fixed_source)
             given = {_name(each) for pins in (*own.values(), required) for each in pins}
-            found = _requirements(texts, _python(options), given)
-        gpus, pins = _gpus(text, self.notes), [*found.pins.values(), *required]
+            found = _requirements(texts, _python(options), given, cpu=not _gpus(text, self.notes))
+        gpus, pins = _gpus(text, []), [*found.pins.values(), *required]
         kept = _variables(options, [text, fixed], self.notes) if options.source else {}
         draft = Draft(
             id=options.id,
@@ -314,7 +314,8 @@ class _Making:
         self.say(f"locking {', '.join(names.values())} ...")
         try:
             return {
-                name: lock_text([*draft.pins, *draft.own.get(variant, ())], PYTHON) for variant, name in names.items()
+                name: lock_text([*draft.pins, *draft.own.get(variant, ())], PYTHON, special=draft.special, say=self.say)
+                for variant, name in names.items()
             }
         except BuildError as error:
             if "can't be reached" not in str(error):
