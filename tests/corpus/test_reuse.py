@@ -3,6 +3,7 @@ import hashlib
 import inspect
 import io
 import json
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -309,6 +310,9 @@ def test_comments_and_docstrings_have_no_meaning() -> None:
     assert meaning("def f():\n    return 1\n") != meaning("def f():\n    return 2\n")
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="noted by Python 3.11: another one writes f-strings otherwise"
+)
 def test_who_changes_what_judges_trials_looks_at_what_verdicts_mean() -> None:
     """Could a trial of old get another outcome now, or a case another verdict? Then raise revision.SEMANTICS.
 
