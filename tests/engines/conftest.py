@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -38,27 +37,22 @@ def podman_subject(podman_client: PodmanClient, python_image: str) -> DockerSubj
 
 
 @pytest.fixture(scope="session")
-def image_archive(docker_client: DockerClient, python_image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return what `docker save` writes of the image with a Python in it."""
-    archive = tmp_path_factory.mktemp("saved") / "image.tar"
-    with archive.open("wb") as file:
-        file.writelines(save(docker_client, [python_image]))
-    return archive
-
-
-@pytest.fixture(scope="session")
 def charliecloud_subject(
-    image_archive: Path, python_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> CharliecloudSubject:
+    docker_client: DockerClient, python_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CharliecloudSubject]:
     if not shutil.which("ch-run"):
         said = pytest.fail if os.environ.get("CASEBOOK_REQUIRE_CHARLIECLOUD") == "1" else pytest.skip
         said("no ch-run on PATH: Charliecloud is not installed")
     top = tmp_path_factory.mktemp("charliecloud")
     for name in ("store", "scratch"):
         (top / name).mkdir()
-    unpack(image_archive, top / "store")
-    recipe = Recipe(image="cpu", lock="", use_image=python_image)
-    return CharliecloudSubject(top / "store", top / "scratch", recipe)
+    archive = top / "image.tar"
+    with archive.open("wb") as file:
+        file.writelines(save(docker_client, [python_image]))
+    unpack(archive, top / "store")
+    archive.unlink()
+    yield CharliecloudSubject(top / "store", top / "scratch", Recipe(image="cpu", lock="", use_image=python_image))
+    shutil.rmtree(top)  # half a gigabyte, which pytest would keep
 
 
 @pytest.fixture(scope="session")
