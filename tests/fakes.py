@@ -40,6 +40,7 @@ class FakeEngine(Engine):
     local = True
     isolation: Sequence[str] = ("none: this is a test",)
     version = "fake 1"
+    machine = "x86_64"
 
     def __init__(self, ends: dict[str, Sequence[TrialResult]], access: GpuAccess | None = None) -> None:
         self._ends = {script: list(results) for script, results in ends.items()}

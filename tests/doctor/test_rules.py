@@ -65,6 +65,8 @@ NO_DOCKER = DockerFacts(error="no Docker engine answers at its usual place")
 # rule, what differs in the facts, what differs in the need, a part of the finding's text
 WRONG: list[Wrong] = [
     ("nothing-to-run-in", {"docker": NO_DOCKER, "system": "Darwin"}, {}, "trials need Linux, not Darwin"),
+    ("other-architecture", {"machine": "aarch64", "docker": NO_DOCKER}, {}, "trials would run on aarch64, and cases"),
+    ("glibc-old", {"docker": NO_DOCKER, "glibc": "2.35"}, {}, "glibc is 2.35 here, and locks are for 2.36"),
     ("driver-silent", {"gpus": []}, {}, "installed (/dev/nvidia0) but does not answer"),
     ("disk-full", place("downloads", 0.5), {}, "downloads: 537 MB free in /data"),
     ("disk-low", place("images", 9.9), {}, "images: only 10.6 GB free in /data"),
@@ -141,6 +143,24 @@ def test_each_text_is_one_line_without_a_blank(
         assert line.strip() == line
         assert "\n" not in line
         assert not re.search(r"\{\w*\}", line.replace("${", ""))
+
+
+def test_environments_that_lack_the_same_are_one_line() -> None:
+    needs = [replace(NEED, case=f"case-{number}", spec=spec(gpus=2)) for number in range(17)]
+    (finding,) = diagnose(WELL, needs)
+    assert len(finding.about) == 17
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_architecture_that_counts_is_the_engines(machine: str) -> None:
+    facts = replace(WELL, machine="arm64", docker=replace(WELL.docker, machine=machine))
+    assert [each.rule for each in diagnose(facts, [])] == ["other-architecture"] * (machine == "aarch64")
+
+
+def test_an_older_c_library_does_not_matter_to_images_nor_the_right_one_to_anything() -> None:
+    assert diagnose(replace(WELL, glibc="2.28"), []) == []
+    without = [each.rule for each in diagnose(replace(WELL, docker=NO_DOCKER, glibc="2.36"), [])]
+    assert without == ["docker-missing"]
 
 
 # What must not be found

@@ -22,6 +22,10 @@ from tests.engines.subjects import (
 MIB = 2**20
 
 
+def test_the_architecture_is_told_as_the_kernel_names_it(bench: Bench) -> None:
+    assert bench.engine.machine == bench.run("import platform; print(platform.machine())").stdout.strip()
+
+
 @pytest.mark.parametrize("status", [0, 1, 3, 77])
 def test_exit_status(bench: Bench, status: int) -> None:
     result = bench.run(f"import sys; sys.exit({status})")

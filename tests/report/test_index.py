@@ -9,7 +9,7 @@ from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.report.pages import index
-from gpu_casebook.report.words import Placed, placed, seen_on
+from gpu_casebook.report.words import Placed, architectures, placed, seen_on
 from gpu_casebook.revision import SEMANTICS
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, H200, evidence, simulated
 from tests.report.golden import assert_golden
@@ -30,8 +30,8 @@ def test_a_row_for_each_case() -> None:
     older = evidence(started=datetime(2026, 1, 1, tzinfo=UTC), verdict=Verdict.FIX_FAILS)
     page = html(index([older, simulated(), evidence(), simulated(case=OTHER)]))
     assert page.rows[1:] == [
-        ["a-first-case", OTHER.title, PROJECT, "fixed", "CPU simulated, drifted"],
-        ["rwkv6-backward", CASE.title, PROJECT, "fixed", "H200 exact CPU simulated, drifted"],
+        ["a-first-case", OTHER.title, PROJECT, "fixed", "CPU simulated, drifted", ""],
+        ["rwkv6-backward", CASE.title, PROJECT, "fixed", "H200 exact CPU simulated, drifted", "Hopper (sm_90)"],
     ]
     assert page.links == ["a-first-case.md", CASE.upstream.issue, "rwkv6-backward.md", CASE.upstream.issue]
 
@@ -51,6 +51,10 @@ def test_cases_stand_by_what_breaks_with_what_users_see() -> None:
     [
         ("title: x\nsymptom: 'it says: \"no\"'\narea: data\n", Placed(Area.DATA, 'it says: "no"')),
         ("symptom: RuntimeError\n  # not this one\n  area: data\n", Placed(None, "RuntimeError")),
+        (
+            "  a:\n    compute_capability: \">=8.0\"  # why\n  b:\n    compute_capability: '>=9.0,<10.0'\n",
+            Placed(None, None, (">=8.0", ">=9.0,<10.0")),
+        ),
         ("area: kitchen\nsymptom: x\n", Placed()),
         ("symptom: 'x\n", Placed()),
         (None, Placed()),
@@ -67,7 +71,9 @@ def test_every_case_of_the_corpus_has_a_place() -> None:
     """As the index reads it, which is what the whole manifest says."""
     for id_ in discover(ROOT):
         manifest = find(ROOT, id_, known_images(ROOT)).manifest
-        assert placed(ROOT / "cases" / id_ / "case.yaml") == (manifest.area, manifest.symptom), id_
+        capable = [spec.compute_capability for spec in manifest.environments.values() if spec.compute_capability]
+        ranges = tuple(dict.fromkeys(capable))
+        assert placed(ROOT / "cases" / id_ / "case.yaml") == (manifest.area, manifest.symptom, ranges), id_
         assert manifest.area, id_
         assert manifest.symptom, id_
 
@@ -101,6 +107,20 @@ def test_seen_on_a_card_with_the_worth_of_its_best_evidence(runs: list[Evidence]
     assert seen_on(runs) == seen
 
 
+def test_a_case_that_was_never_on_the_architecture_it_needs_is_seen() -> None:
+    only_cpu = CASE.model_copy(update={"id": "only-cpu"})
+    ranges = {"never-run": (">=9.0,<10.0",), "only-cpu": (">=9.0",), CASE.id: (">=7.0,<10.0", ">=8.0"), "any": ()}
+    places = {case: Placed(capable=capable) for case, capable in ranges.items()}
+    page = html(index([evidence(), simulated(case=only_cpu)], places=places))
+    assert [row[-1] for row in page.rows[1:]] == ["none yet, of >=9.0", "Hopper (sm_90), of >=7.0,<10.0 or >=8.0"]
+    assert "in need of a GPU: never-run (compute capability >=9.0,<10.0)." in page.text
+
+
+def test_a_run_that_was_skipped_was_on_no_architecture() -> None:
+    assert architectures([evidence(verdict=Verdict.SKIPPED)], [">=8.0"]) == "none yet, of >=8.0"
+    assert architectures([evidence(), on("another card")]) == "Hopper (sm_90)"
+
+
 def test_same_evidence_same_bytes_in_any_order() -> None:
     runs = [evidence(), simulated(), evidence(case=OTHER)]
     assert index(runs) == index(runs[::-1])
@@ -120,5 +140,5 @@ def test_nothing_yet() -> None:
 
 def test_hostile_evidence_stays_in_its_cells() -> None:
     page = html(index([hostile()]))
-    assert [len(row) for row in page.rows] == [5, 5]
+    assert [len(row) for row in page.rows] == [6, 6]
     assert page.links == ["rwkv6-backward.md"]

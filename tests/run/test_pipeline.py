@@ -167,6 +167,16 @@ def test_a_trial_sees_scripts_and_data_but_no_manifest(case: Case) -> None:
     assert set(case.payload()) == {"data.txt", "fixed.py", "repro.py"}
 
 
+def test_another_architecture_is_refused_in_one_line_before_anything_is_built(case: Case) -> None:
+    on = engine()
+    on.machine = "aarch64"
+    told = r"^the venv engine runs on aarch64, and cases are locked for x86_64; name an engine on such a machine: \S+$"
+    with pytest.raises(MachineError, match=told):
+        go(case, on)
+    assert not on.recipes
+    assert go(case, on, image="made:for-it").verdict is Verdict.CONFIRMED, "an image as it stands may fit"
+
+
 def test_options_reach_the_trials(case: Case) -> None:
     on = engine()
     evidence = go(case, on, trials=1, timeout_s=5.0, keep=True, image="vendor:1")

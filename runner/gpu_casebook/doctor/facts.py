@@ -17,6 +17,7 @@ class DockerFacts:
     local: bool = True  # whether it runs on this machine
     gpu_mode: str | None = None  # how trials get access to a GPU; None if they can't
     root: str | None = None  # where it keeps images
+    machine: str | None = None  # its architecture, as `uname -m` has it
     builds: bool = True  # whether a docker command here can build images for it
 
     @property
@@ -50,6 +51,8 @@ class Facts:
 
     python: str
     system: str = "Linux"
+    machine: str = "x86_64"
+    glibc: str | None = None  # None where the C library is another one
     root_user: bool = False
     uv: str
     docker: DockerFacts = field(default_factory=DockerFacts)
@@ -64,6 +67,11 @@ class Facts:
     shared_memory_bytes: int | None = None
     pythons: Sequence[str] = ()
     index_error: str | None = None  # None also where the index was not asked
+
+    @property
+    def trials_on(self) -> str:
+        """Architecture of the machine on which trials run."""
+        return self.docker.machine or self.machine
 
     @property
     def driver(self) -> str | None:

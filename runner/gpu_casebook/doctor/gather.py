@@ -46,6 +46,8 @@ def gather(root: Path, cases: Sequence[Case], *, online: bool = False) -> tuple[
     facts = Facts(
         python=platform.python_version(),
         system=platform.system(),
+        machine=platform.machine(),
+        glibc=platform.libc_ver()[1] or None,
         root_user=os.geteuid() == 0,
         uv=uv.version().removeprefix("uv "),
         docker=docker,
@@ -90,6 +92,7 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
                 gpu_mode=access.mode if access else None,
                 root=str(engine.storage) if engine.storage else None,
                 builds=_builds(),
+                machine=engine.machine,
             )
             return facts, _ready(engine, every)
     except CasebookError as error:

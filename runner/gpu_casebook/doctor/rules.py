@@ -9,6 +9,7 @@ from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.doctor.compatibility import Build, build, having, is_older, least_driver
 from gpu_casebook.doctor.facts import Facts, Need
 from gpu_casebook.errors import Severity
+from gpu_casebook.packages.lock import GLIBC, MACHINE
 from gpu_casebook.text import size
 
 GIB = 2**30
@@ -84,6 +85,12 @@ def nothing_to_run_in(facts: Facts) -> Advice:
         yield f"no Docker engine answers, and without one trials need Linux, not {facts.system}"
 
 
+@rule(Severity.ERROR, fix="export DOCKER_HOST=ssh://user@host, where that is such a machine")
+def other_architecture(facts: Facts) -> Advice:
+    if facts.trials_on != MACHINE:
+        yield f"trials would run on {facts.trials_on}, and cases are locked for {MACHINE}: none runs here"
+
+
 @rule(Severity.ERROR, fix="nvidia-smi; sudo modprobe nvidia; after an update of the driver: sudo reboot")
 def driver_silent(facts: Facts) -> Advice:
     if facts.driver_traces and not facts.gpus:
@@ -140,6 +147,12 @@ def docker_missing(facts: Facts) -> Advice:
     docker = facts.docker
     if docker.error and not docker.host and not docker.denied:
         yield "no Docker engine answers; trials run in virtual environments, with weaker isolation"
+
+
+@rule(Severity.WARNING, fix="sudo apt-get install docker.io, or podman: images have the C library that locks are for")
+def glibc_old(facts: Facts) -> Advice:
+    if not facts.docker.there and facts.glibc and is_older(facts.glibc, GLIBC):
+        yield f"glibc is {facts.glibc} here, and locks are for {GLIBC}: a wheel may not load in a virtual environment"
 
 
 @rule(Severity.WARNING, fix="sudo apt-get install docker-buildx-plugin")
@@ -281,11 +294,11 @@ def python_missing(facts: Facts, need: Need) -> Advice:
         yield what, f"uv python install {python}"
 
 
-@rule(Severity.NOTE, rules=NEED_RULES)
+@rule(Severity.NOTE, rules=NEED_RULES, fix="nox -s case-CASE on a machine that has it")
 def hardware_unmet(facts: Facts, need: Need) -> Advice:
     reason = hardware.meets(need.spec, facts.gpus) if facts.gpus else None  # no GPU at all is said once, of the machine
     if reason:
-        yield f"is skipped here: {reason}", f"nox -s case-{need.case} on a machine that has it"
+        yield f"is skipped here: {reason}"
 
 
 def _without_code(facts: Facts, need: Need) -> Iterator[tuple[HostGpu, Build]]:

@@ -4,6 +4,7 @@ An engine lives in a folder of its own and is registered in `gpu_casebook.engine
 Every engine passes the conformance suite in tests/engines.
 """
 
+import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -65,6 +66,11 @@ class Engine(Protocol):
     def local(self) -> bool:
         """Whether trials run on this machine: a daemon may be elsewhere."""
         return True
+
+    @property
+    def machine(self) -> str:
+        """Architecture of the machine on which trials run, as `uname -m` has it."""
+        return platform.machine()
 
     @property
     def version(self) -> str:

@@ -17,12 +17,13 @@ from packaging.version import InvalidVersion, Version
 from gpu_casebook.errors import BuildError, Problem
 from gpu_casebook.pins import ORDINARY, Special, pin
 
-_MACHINE, _GLIBC = "x86_64", 36
-PLATFORM = f"{_MACHINE}-manylinux_2_{_GLIBC}"
+MACHINE, _GLIBC = "x86_64", 36
+GLIBC = f"2.{_GLIBC}"
+PLATFORM = f"{MACHINE}-manylinux_2_{_GLIBC}"
 """What locks are resolved for: the C library of Debian bookworm, on which the images stand."""
 _MANYLINUX = [f"manylinux_2_{minor}" for minor in range(_GLIBC, 4, -1)]
 _OLDER_NAMES = ["manylinux2014", "manylinux2010", "manylinux1"]  # of 2_17, 2_12 and 2_5
-WHEEL_PLATFORMS = [f"{name}_{_MACHINE}" for name in ("linux", *_MANYLINUX, *_OLDER_NAMES)]
+WHEEL_PLATFORMS = [f"{name}_{MACHINE}" for name in ("linux", *_MANYLINUX, *_OLDER_NAMES)]
 """Platform tags of the wheels that can be installed there: wheels for an older C library run on a newer one."""
 ROOM_PER_WHEEL_BYTE = 4
 """Disk that the build of an image takes, measured on overlay2: torch 2.11.0 with CUDA 13 is 2.72 GB of wheels and
@@ -132,7 +133,7 @@ def _flaws(lock: Lock, python: str) -> Iterator[tuple[int, str, str]]:
 def _holds(marker: str, python: str) -> bool:
     """Return whether a marker holds with this Python where environments are."""
     there = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
-    there |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": _MACHINE}
+    there |= {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": MACHINE}
     try:
         return Marker(marker).evaluate(there)
     except (InvalidMarker, UndefinedEnvironmentName):

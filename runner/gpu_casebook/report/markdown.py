@@ -10,7 +10,16 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpu_casebook.report.words import changed_versions, gpu, interval, packages, page_name, seen_on, share
+from gpu_casebook.report.words import (
+    architectures,
+    changed_versions,
+    gpu,
+    interval,
+    packages,
+    page_name,
+    seen_on,
+    share,
+)
 from gpu_casebook.text import date, instant, one_line, plain, plural, seconds, size, spread
 
 if TYPE_CHECKING:
@@ -126,7 +135,7 @@ def _environment(package: str) -> "Environment":
         undefined=StrictUndefined,
     )
     of_values = (seconds, size, share, interval, spread, date, instant, packages, gpu, plural, page_name)
-    of_runs = (seen_on, changed_versions)
+    of_runs = (seen_on, architectures, changed_versions)
     of_text = (code, codes, fence, link, listed, local_link, prose)
     environment.filters |= {each.__name__: each for each in (*of_values, *of_runs, *of_text)}
     return environment

@@ -66,7 +66,7 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
                 [load(path) for path in paths[case]], section_why(reports.parent / "cases" / case / "README.md")
             )
             written.append(write_whole(reports / page_name(case), page))
-        places = {case: placed(reports.parent / "cases" / case / MANIFEST) for case in paths}
+        places = {path.parent.name: placed(path) for path in (reports.parent / "cases").glob(f"*/{MANIFEST}")}
         return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread), places))]
 
 
@@ -75,7 +75,7 @@ def index(
 ) -> str:
     """Return the page over all cases: a row for each, by what breaks and by id; and what newer releases changed.
 
-    `places` are by case; one that is in none stands under "Others".
+    `places` are those of all cases of the checkout; a case that is in none stands under "Others".
     """
     by_case = defaultdict[str, list[Evidence]](list)
     for run in newest_hardware_first(runs):
@@ -86,6 +86,9 @@ def index(
         runs=runs,
         groups=_groups(by_case, places),
         cases=len(by_case),
+        unseen=[
+            (case, place.capable) for case, place in sorted(places.items()) if place.capable and case not in by_case
+        ],
         tally=counted({verdict: count[verdict] for verdict in Verdict}),
         changes=_changes(watched),
         fixed=_fixed(watched),
@@ -94,12 +97,12 @@ def index(
 
 def _groups(
     by_case: Mapping[str, Sequence[Evidence]], places: Mapping[str, Placed]
-) -> list[tuple[str, list[tuple[CaseFacts, str, Sequence[Evidence]]]]]:
-    """Return heading and rows of each group that has any: a case, what users see of it, and its runs."""
-    rows = defaultdict[Area | None, list[tuple[CaseFacts, str, Sequence[Evidence]]]](list)
+) -> list[tuple[str, list[tuple[CaseFacts, Placed, Sequence[Evidence]]]]]:
+    """Return heading and rows of each group that has any: a case, its place, and its runs."""
+    rows = defaultdict[Area | None, list[tuple[CaseFacts, Placed, Sequence[Evidence]]]](list)
     for id_, runs in sorted(by_case.items()):
         case, place = newest(runs).case, places.get(id_, Placed())
-        rows[place.area].append((case, place.symptom or case.title, runs))
+        rows[place.area].append((case, place, runs))
     return [(area.heading if area else "Others", rows[area]) for area in [*Area, None] if area in rows]
 
 

@@ -55,6 +55,12 @@ UNATTESTED = "not attested: nothing looked at what was really installed."
 _NOT_OF_A_CARD = re.compile(r"^(?:(?:NVIDIA|Tesla|GeForce) )+|[ -](?:\d+ ?GB|SXM|PCIe|HBM|NVL).*$")
 
 
+_CAPABLE = re.compile(r"""(?m)^ +compute_capability: *["']([^"'\n]+)""")
+_NAMES = {"7.0": "Volta", "7.5": "Turing", "8.0": "Ampere", "8.6": "Ampere", "8.9": "Ada", "9.0": "Hopper"}
+_NAMES |= dict.fromkeys(("10.0", "10.3", "12.0", "12.1"), "Blackwell")
+"""Of architectures, by compute capability."""
+
+
 _RAN = {
     "release": "Releases of {} ran, one with the defect and one without it.",
     "release-workaround": "A release of {} ran, with the defect; the fixed script works around it.",
@@ -204,22 +210,34 @@ def section_why(readme: Path) -> str:
     return text.partition("\n## Why\n")[2].partition("\n## ")[0].strip()
 
 
+def architectures(runs: Sequence[Evidence], capable: Sequence[str] = ()) -> str:
+    """Return the GPUs' architectures that a case was seen on, and of which range; the CPU has none."""
+    found = (run.environment.attestation for run in runs if run.verdict is not Verdict.SKIPPED)
+    seen = {gpu.compute_capability for each in found if each for gpu in each.gpus}
+    named = [f"{_NAMES.get(each, 'GPU')} (sm_{each.replace('.', '')})" for each in sorted(seen)]
+    if not capable:
+        return ", ".join(named)
+    return f"{', '.join(named) or 'none yet'}, of {' or '.join(capable)}"
+
+
 class Placed(NamedTuple):
     """Where the index has a case, and what it says of it: `symptom` stands in for the title where it is given."""
 
     area: Area | None = None
     symptom: str | None = None
+    capable: tuple[str, ...] = ()  # ranges of compute capabilities that it may run on
 
 
 def placed(manifest: Path) -> Placed:
     """Return what a case's manifest says for the index; nothing where there is none.
 
-    Two lines of it are read, not the whole: there may be a thousand, and the index is written after each run.
+    A few lines of it are read, not the whole: there may be a thousand, and the index is written after each run.
     """
     try:
-        lines = "\n".join(_PLACED.findall(read_text(manifest, MAX_CASE_BYTES)))
-        found = yaml.safe_load(lines) or {}
-        return Placed(Area(found["area"]) if "area" in found else None, str(found.get("symptom") or "") or None)
+        text = read_text(manifest, MAX_CASE_BYTES)
+        found = yaml.safe_load("\n".join(_PLACED.findall(text))) or {}
+        area, symptom = Area(found["area"]) if "area" in found else None, str(found.get("symptom") or "") or None
+        return Placed(area, symptom, tuple(dict.fromkeys(_CAPABLE.findall(text))))
     except (OSError, ValueError, yaml.YAMLError):
         return Placed()
 

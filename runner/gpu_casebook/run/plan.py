@@ -14,7 +14,7 @@ from gpu_casebook.judging.decision import Terms, terms
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
-from gpu_casebook.packages.lock import pins, problems
+from gpu_casebook.packages.lock import MACHINE, pins, problems
 from gpu_casebook.run.options import Options
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
 
@@ -132,8 +132,14 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     """Choose the environment and its GPUs; return Skipped with the reasons if none can run here.
 
     Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, or
-    for trials to be forked where the engine can't, and MachineError for a GPU that is not there.
+    for trials to be forked where the engine can't, and MachineError for a GPU that is not there or an engine
+    on a machine of another architecture.
     """
+    if engine.machine != MACHINE and not options.image:
+        raise MachineError(
+            f"the {engine.name} engine runs on {engine.machine}, and cases are locked for {MACHINE}; "
+            f"name an engine on such a machine: DOCKER_HOST=ssh://user@host"
+        )
     if options.over and options.image:
         raise UsageError("--with puts a package over the case's own environment; leave --image out")
     if options.over:

@@ -94,6 +94,11 @@ class DockerEngine(Engine):
         return daemon.version_of(self._client)
 
     @property
+    def machine(self) -> str:
+        said = str(self._info.get("Architecture", ""))
+        return {"amd64": "x86_64", "arm64": "aarch64"}.get(said, said)  # as Podman calls them
+
+    @property
     def storage(self) -> Path | None:
         place = self._info.get("DockerRootDir")
         return Path(place) if place and self.local else None
