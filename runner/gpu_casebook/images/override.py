@@ -11,7 +11,15 @@ from gpu_casebook.images.bases import Base
 from gpu_casebook.images.stages import common, plan
 from gpu_casebook.trial import Note, Recipe
 
-__all__ = ["ensure"]
+__all__ = ["ensure", "with_its_own"]
+
+
+def with_its_own(client: DockerClient, root: Path, recipe: Recipe, note: Note) -> ImageFacts:
+    """Return an image with what the recipe names put over its environment. Raises as `ensure` and `overlay.wheels`."""
+    from gpu_casebook.packages import overlay  # noqa: PLC0415 it brings the resolver
+
+    with overlay.wheels(recipe, note) as wheels:
+        return ensure(client, root, recipe, wheels, note)
 
 
 def ensure(client: DockerClient, root: Path, recipe: Recipe, wheels: Sequence[Path], note: Note) -> ImageFacts:

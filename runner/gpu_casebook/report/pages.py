@@ -18,7 +18,7 @@ from gpu_casebook.manifest.case import MANIFEST
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import compile_templates, render_template
-from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why
+from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why, unseen
 from gpu_casebook.text import counted, utc
 
 INDEX = "README.md"
@@ -86,9 +86,7 @@ def index(
         runs=runs,
         groups=_groups(by_case, places),
         cases=len(by_case),
-        unseen=[
-            (case, place.capable) for case, place in sorted(places.items()) if place.capable and case not in by_case
-        ],
+        unseen=unseen(places, by_case),
         tally=counted({verdict: count[verdict] for verdict in Verdict}),
         changes=_changes(watched),
         fixed=_fixed(watched),

@@ -1,7 +1,7 @@
 """Facts of the evidence, and of a case's own files, as a person reads them. `section_why` and `placed` read those."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -240,6 +240,11 @@ def placed(manifest: Path) -> Placed:
         return Placed(area, symptom, tuple(dict.fromkeys(_CAPABLE.findall(text))))
     except (OSError, ValueError, yaml.YAMLError):
         return Placed()
+
+
+def unseen(places: Mapping[str, Placed], seen: Container[str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the cases that need a GPU and were never run, with what it must be capable of."""
+    return [(case, place.capable) for case, place in sorted(places.items()) if place.capable and case not in seen]
 
 
 def mechanism(why: str) -> str:

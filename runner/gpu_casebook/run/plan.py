@@ -111,15 +111,8 @@ def recipe(case: Case, environment: str, variant: Variant, options: Options | No
         raise ManifestError(wrong)
     sources = case.sources(environment, variant)
     asked = options or Options()
-    return Recipe(
-        image=spec.image,
-        lock=lock,
-        python=spec.python,
-        sources=sources,
-        use_image=asked.image,
-        over=tuple(asked.over),
-        pre=asked.pre,
-    )
+    made = Recipe(image=spec.image, lock=lock, python=spec.python, sources=sources)
+    return replace(made, use_image=asked.image, over=tuple(asked.over), pre=asked.pre)
 
 
 def recipes(case: Case) -> list[Recipe]:
@@ -136,10 +129,8 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     on a machine of another architecture.
     """
     if engine.machine != MACHINE and not options.image:
-        raise MachineError(
-            f"the {engine.name} engine runs on {engine.machine}, and cases are locked for {MACHINE}; "
-            f"name an engine on such a machine: DOCKER_HOST=ssh://user@host"
-        )
+        why = f"the {engine.name} engine runs on {engine.machine}, and cases are locked for {MACHINE}"
+        raise MachineError(f"{why}; name an engine on such a machine: DOCKER_HOST=ssh://user@host")
     if options.over and options.image:
         raise UsageError("--with puts a package over the case's own environment; leave --image out")
     if options.over:

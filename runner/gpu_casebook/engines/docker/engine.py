@@ -123,14 +123,10 @@ class DockerEngine(Engine):
         if recipe.use_image:
             found = daemon.find_image(self._client, recipe.use_image)
             image = found or daemon.pull(self._client, recipe.use_image, note)
-        elif recipe.over:
-            from gpu_casebook.packages import overlay  # noqa: PLC0415 it brings the resolver
-
-            with speaking("put wheels over an image"), overlay.wheels(recipe, note) as wheels:
-                image = override.ensure(self._client, self._root, recipe, wheels, note)
         else:
+            made_by = override.with_its_own if recipe.over else build.ensure
             with speaking(f"build the image {recipe.image}"):
-                image = build.ensure(self._client, self._root, recipe, note)
+                image = made_by(self._client, self._root, recipe, note)
         note(f"looking for the Python of {image.name}")
         return Prepared(key=image.id, python=self._python(image), image=image)
 
