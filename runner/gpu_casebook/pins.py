@@ -66,6 +66,11 @@ def pin(requirement: str) -> str:
     return f"{canonicalize_name(parsed.name)}{extras}=={specifiers[0].version}"
 
 
+def is_wheel(word: str) -> bool:
+    """Return whether this names a wheel's file, and no requirement or address."""
+    return word.endswith(".whl") and "://" not in word
+
+
 class Special(NamedTuple):
     """What is not locked and installed as usual: packages by canonical name, sorted; an index besides the default."""
 

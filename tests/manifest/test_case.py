@@ -1002,3 +1002,12 @@ def test_pin(written: str, canonical: str) -> None:
 
 def test_a_list_where_text_belongs_is_not_told_to_be_quoted(checkout: Checkout, change: Change) -> None:
     assert problems(checkout, change("project: owner/name", "project: [a]")) == ["6: upstream.project: must be text"]
+
+
+def test_what_only_the_index_has_leaves_evidence_as_fresh_as_it_was(checkout: Checkout) -> None:
+    def digest(before_failure: str) -> str:
+        manifest = checkout.write(MANIFEST.replace("failure:", f"{before_failure}failure:", 1))
+        return load(manifest, IMAGES, checkout.root).digest()
+
+    assert digest("symptom: It hangs\narea: data\n") == digest("")
+    assert digest("# another\n") != digest("")

@@ -4,6 +4,7 @@ import ast
 import difflib
 import hashlib
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -119,8 +120,9 @@ class Case:
         }
 
     def digest(self) -> str:
-        """Return a sha256 over the manifest and all files that a trial gets."""
-        total = hashlib.sha256((self.directory / MANIFEST).read_bytes())
+        """Return a sha256 over all files that a trial gets, and the manifest without what only the index has of it."""
+        manifest = (self.directory / MANIFEST).read_bytes()
+        total = hashlib.sha256(re.sub(rb"(?m)^(?:symptom|area): .*\n", b"", manifest))
         for name, content in self.payload().items():
             total.update(f"\0{name}\0{len(content)}\0".encode() + content)
         return total.hexdigest()

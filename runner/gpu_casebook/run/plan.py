@@ -15,7 +15,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import MACHINE, pins, problems
-from gpu_casebook.run.options import Options
+from gpu_casebook.run.options import Options, check_over
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
 
 
@@ -134,11 +134,9 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     if options.over and options.image:
         raise UsageError("--with puts a package over the case's own environment; leave --image out")
     if options.over:
-        from gpu_casebook.packages.overlay import check  # noqa: PLC0415 it brings the resolver
-
         if not engine.takes_over:
             raise UsageError(f"--with: the {engine.name} engine puts nothing over an environment; add --engine docker")
-        check(options.over)
+        check_over(options.over)
     if options.zygote and not engine.can_fork:
         raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
     if same := case.same_scripts():
