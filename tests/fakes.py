@@ -14,7 +14,7 @@ ATTESTED = f'{{{FOUND}, "content": {{"files": 1}}}}'
 _HASH = "2a02aba9ed12e4ac4eb3ea9421c420301a0c6460d9830d74a9df87efa4912010"
 
 
-def locked(requirements: Iterable[str], python: str = "3.11", special: Special = ORDINARY) -> str:
+def locked(requirements: Iterable[str], python: str = "3.11", special: Special = ORDINARY, **_: object) -> str:
     """Return a lock of these requirements and nothing else; the hash is NumPy's."""
     pinned = sorted(requirements)
     header = [f"# {key}: {value}".rstrip() for key, value in basis(pinned, python, special).items()]
