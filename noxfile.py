@@ -123,6 +123,12 @@ def check(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def match(session: nox.Session) -> None:
+    """Find the case that a failure is: -- LOG, or words for it."""
+    call(session, "gpu_casebook", "match", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def issue(session: nox.Session) -> None:
     """A bug report for upstream from the evidence that is there: -- CASE (--gist DIR for the files to attach)."""
     call(session, "gpu_casebook", "issue", *session.posargs)

@@ -303,6 +303,21 @@ def fleet() -> None:
     bench_fleet.fleet()
 
 
+def match() -> None:
+    """How well real reports are told apart, and a search among 1,000 cases against one among those of the corpus."""
+    sys.path.insert(0, str(ROOT))
+    from tests.match.reports import table
+
+    for line in table().splitlines():
+        row("match", line)
+    with tempfile.TemporaryDirectory() as home:
+        copies(Path(home), CASES)
+        command = [*RUNNER, "match", "an illegal memory access was encountered"]
+        run(command, Path(home))  # fills the cache
+        few_s, many_s = in_turn(lambda: run(command), lambda: run(command, Path(home)))
+    row("", f"{many_s:.2f} s among {CASES:,} cases: {many_s / few_s:.2f} times as long (allowed 1 s)")
+
+
 def of_corpus(name: str) -> Callable[[], None]:
     def measure() -> None:
         from tests import bench_corpus
@@ -326,6 +341,7 @@ BENCHES: dict[str, Callable[[], None]] = {
     "gpus": of_corpus("gpus"),
     "fleet": fleet,
     "cold": cold,
+    "match": match,
 }
 
 

@@ -18,6 +18,7 @@ VERBS = (
     "gpu_casebook.corpus.cli_runs",
     "gpu_casebook.doctor.cli",
     "gpu_casebook.issue.cli",
+    "gpu_casebook.match.cli",
     "gpu_casebook.watch.cli",
 )
 

@@ -1,0 +1,1 @@
+"""Which known case is a failure? From a log, a trace or words, offline."""

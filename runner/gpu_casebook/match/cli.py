@@ -1,0 +1,76 @@
+"""`casebook match`: which known case is a failure?"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpu_casebook.cli.base import app, ends_in_one_line, root, shown
+from gpu_casebook.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpu_casebook.match.rank import Match
+
+SHOWN = 3
+
+
+@app.command()
+@ends_in_one_line
+def match(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE|WORDS]...", help="A log's file, or words. Without any: what comes on stdin."),
+    ] = None,
+    packages: Annotated[
+        Path | None, typer.Option(help="What `pip list` or torch's collect_env printed, for the versions.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Cases to show at most.")] = SHOWN,
+) -> None:
+    """Find the known case that a failure is: from its log or trace, or from words for it.
+
+    python train.py 2>&1 | casebook match
+    """
+    from gpu_casebook.match.known import read_all
+    from gpu_casebook.match.rank import rank
+
+    text = _text(words or [])
+    if not text.strip():
+        raise UsageError("nothing to look for; give a log's file or words, or pipe a log in")
+    corpus = read_all(root())
+    found = rank(corpus, text, _read(packages) if packages else "")
+    for number, each in enumerate(found[:top], 1):
+        print(f"{number}. {each.case.id}{'  (likely)' if each.likely else ''}")
+        print(f"   {each.case.symptom or each.case.title}")
+        for line in _reasons(each):
+            print(f"   {line}")
+    if not found:
+        print(f"no case fits, of {len(corpus.cases)}: nothing that one declares, and too few of its words")
+    elif not found[0].likely:
+        print("none of them is likely: look at what fits before you run one")
+
+
+def _reasons(match: "Match") -> list[str]:
+    case = match.case
+    unlike = [f"unlike it: {'; '.join(match.unlike)}"] if match.unlike else []
+    return [
+        f"fits: {'; '.join(match.fits)}",
+        *unlike,
+        f"to make sure: read {shown(root() / 'cases' / case.id / 'README.md')}, then nox -s case-{case.id}",
+    ]
+
+
+def _text(words: list[str]) -> str:
+    if not words or words == ["-"]:
+        if sys.stdin.isatty():
+            raise UsageError("nothing to look for; give a log's file or words, or pipe a log in")
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    path = Path(words[0])
+    return _read(path) if len(words) == 1 and path.is_file() else " ".join(words)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path}: can't be read: {error.strerror}") from None

@@ -1,0 +1,183 @@
+"""What a search knows of each case: the words of its README, and what its manifest declares.
+
+Manifests are read as YAML and not checked: a search over a thousand cases takes less than a second, and a case that is
+not in order is found all the same.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import bm25s
+import yaml
+from bm25s.stopwords import STOPWORDS_EN
+from packaging.utils import canonicalize_name
+from platformdirs import user_cache_path
+
+from gpu_casebook.files import read_text
+
+_FORMAT = 2
+_MANIFEST = "case.yaml"  # not imported: what checks manifests takes as long to load as the search itself
+_MOST_BYTES = 2**20
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+(?:\.\d+)+")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_ENDING = re.compile(r"(?:ations?|ings?|ed|es|s)$")
+_COMMON = frozenset(STOPWORDS_EN)
+_SAW = re.compile(r"^## (?:What users|Is your failure)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_WEIGHTS = {"heading": 3, "saw": 2, "all": 1}
+"""How often the words of each part of a case count."""
+
+
+class Known(NamedTuple):
+    """One case. Lists have what its environments declare for repro, each once."""
+
+    id: str
+    title: str
+    symptom: str
+    project: str
+    failure: str
+    messages: list[str]
+    exceptions: list[str]
+    cuda_errors: list[str]
+    signals: list[str]
+    kernels: list[str]
+    stacks: list[str]
+    versions: dict[str, list[str]]  # by package: with the failure, and without it where a release is
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text as they are compared: identifiers whole and in parts, without common endings."""
+    return [stem for stem, _ in spelled(text)]
+
+
+def spelled(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the words of a text as they are compared, each with how it stands there."""
+    for word in _WORD.findall(text):
+        parts = [] if word[0].isdigit() else _PART.findall(word)
+        if len(parts) > 1:
+            yield word.lower(), word
+        for part in parts or [word]:
+            lower = part.lower()
+            if lower not in _COMMON and len(lower) > 1:
+                yield (_ENDING.sub("", lower) if len(lower) > 5 else lower), part
+
+
+class Corpus(NamedTuple):
+    """Cases, and an index of their words in the same order."""
+
+    cases: Sequence[Known]
+    index: bm25s.BM25
+
+    @classmethod
+    def of(cls, cases: Sequence[Known], words_of: Iterable[Sequence[str]]) -> "Corpus":
+        index = bm25s.BM25(k1=2.5, b=0.9)
+        index.index([[*each] or ["-"] for each in [*words_of] or [[]]], show_progress=False)
+        return cls(cases, index)
+
+
+def read_all(root: Path) -> Corpus:
+    """Return the cases below `root`/cases, from a cache while their files are as they were."""
+    directories = sorted(path.parent for path in (root / "cases").glob(f"*/{_MANIFEST}"))
+    stamps = [[path.name, *_stamp(path / _MANIFEST), *_stamp(path / "README.md")] for path in directories]
+    of = json.dumps([_FORMAT, bm25s.__version__, str(root), stamps])
+    cache = user_cache_path("casebook") / "match"
+    kept = cache / hashlib.sha256(of.encode()).hexdigest()[:16]
+    try:
+        cases = [Known(*each) for each in json.loads((kept / "cases.json").read_text(encoding="utf-8"))["cases"]]
+        return Corpus(cases, bm25s.BM25.load(kept))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    read_anew = [each for path in directories if (each := read(path))]
+    made = Corpus.of([case for case, _ in read_anew], [words for _, words in read_anew])
+    with suppress(OSError):  # without a cache it is only slower
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir(parents=True)
+        with tempfile.TemporaryDirectory(dir=cache) as directory:
+            made.index.save(directory, show_progress=False)
+            Path(directory, "cases.json").write_text(json.dumps({"cases": made.cases}), encoding="utf-8")
+            Path(directory).rename(kept)
+            Path(directory).mkdir()  # for its own removal
+    return made
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        seen = path.stat()
+    except OSError:
+        return 0, 0
+    return seen.st_size, seen.st_mtime_ns
+
+
+def read(directory: Path) -> tuple[Known, list[str]] | None:
+    """Return what there is to know of one case, and its words; None where its manifest can't be read."""
+    try:
+        manifest = yaml.load(read_text(directory / _MANIFEST, _MOST_BYTES), Loader=_Loader)  # noqa: S506 a safe one
+        readme = _text(directory / "README.md")
+        return _known(directory.name, manifest, readme)
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError):
+        return None
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path, _MOST_BYTES)
+    except OSError:
+        return ""
+
+
+def _known(id_: str, manifest: Mapping[str, Any], readme: str) -> tuple[Known, list[str]]:
+    environments = list((manifest.get("environments") or {}).values())
+    declared = [_expect(manifest.get("repro"))]
+    declared += [_expect({"expect": (each.get("expect") or {}).get("repro")}) for each in environments]
+    saw = "\n".join(_SAW.findall(readme))
+    title, symptom = str(manifest.get("title") or ""), str(manifest.get("symptom") or "")
+    project = str((manifest.get("upstream") or {}).get("project") or "")
+    messages = _each(declared, "message")
+    texts = {"heading": f"{id_} {title} {symptom} {' '.join(messages)}", "saw": saw, "all": f"{project} {readme}"}
+    kernels = [str(each["sanitizer"]["kernel"]) for each in declared if (each.get("sanitizer") or {}).get("kernel")]
+    known = Known(
+        id=id_,
+        title=title,
+        symptom=symptom,
+        project=project,
+        failure=str(manifest.get("failure") or ""),
+        messages=messages,
+        exceptions=_each(declared, "exception"),
+        cuda_errors=_each(declared, "cuda_error"),
+        signals=_each(declared, "signal"),
+        kernels=sorted(set(kernels)),
+        stacks=sorted({str(each["hang"]["stack"]) for each in declared if (each.get("hang") or {}).get("stack")}),
+        versions=_versions(manifest),
+    )
+    return known, [word for part, weight in _WEIGHTS.items() for word in words(texts[part]) * weight]
+
+
+def _expect(variant: Any) -> Mapping[str, Any]:
+    return ((variant or {}).get("expect") or {}) if isinstance(variant, Mapping) else {}
+
+
+def _each(declared: Iterable[Mapping[str, Any]], key: str) -> list[str]:
+    return list(dict.fromkeys(str(each[key]) for each in declared if each.get(key)))
+
+
+def _versions(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return for each package that the variants have in two releases the one with the failure and the one without."""
+    repro, fixed = (
+        dict(_pin(each) for each in (manifest.get(variant) or {}).get("requirements") or ())
+        for variant in ("repro", "fixed")
+    )
+    return {name: [version, *([fixed[name]] if name in fixed else [])] for name, version in repro.items()}
+
+
+def _pin(requirement: str) -> tuple[str, str]:
+    name, _, version = requirement.partition("==")
+    return canonicalize_name(name.partition("[")[0]), version
