@@ -244,7 +244,11 @@ def test_an_image_of_another_recipe_is_not_taken(
     assert told(docker_client, recipe, registry) == f"{name} is of another recipe, by its labels; building it instead"
 
 
-@pytest.mark.parametrize("address", ["http://localhost:5000", "localhost:5000/", "Some where", "-o", "registry.example/Owner"])
+@pytest.mark.parametrize(
+    "address", ["http://localhost:5000", "localhost:5000/", "Some where", "-o", "registry.example/Owner"]
+)
 def test_an_address_that_is_none_is_one_line(address: str) -> None:
-    with pytest.raises(UsageError, match=r"is no registry; write HOST\[:PORT\]\[/PATH\], such as registry.example/OWNER"):
+    with pytest.raises(
+        UsageError, match=r"is no registry; write HOST\[:PORT\]\[/PATH\], such as registry.example/OWNER"
+    ):
         ensure(FakeDocker([]).client, ROOT, Recipe(image="cpu", lock=""), silent, address)
