@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from gpu_casebook.daemon import registry as registries
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.errors import BuildError, EngineError
 from gpu_casebook.evidence import ImageFacts
@@ -658,14 +659,14 @@ def test_a_registry_that_never_answers_is_given_up(
     made = Base("casebook/base:x", "x")
     monkeypatch.setattr(bases, "bootstrapped", lambda _client: [])
     monkeypatch.setattr(bases, "_bootstrap", lambda *_: made)
-    monkeypatch.setattr(bases, "_REGISTRY_PATIENCE_S", 1)
+    monkeypatch.setattr(registries, "_PATIENCE_S", 1)
     patience: list[int] = []
 
     def watched(seconds: int) -> DockerClient:
         patience.append(seconds)
         return connect(seconds)
 
-    monkeypatch.setattr(bases, "connect", watched)
+    monkeypatch.setattr(registries, "connect", watched)
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         port = silent_server.getsockname()[1]
         pin = BasePin(image=f"127.0.0.1:{port}/debian:slim", digest=f"sha256:{'0' * 64}", suite="bookworm")
