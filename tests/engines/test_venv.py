@@ -472,39 +472,6 @@ def test_a_supervisor_that_its_trial_stops_is_killed(venv_bench: Bench, monkeypa
     assert result.infra == "the trial could not be run: its supervisor ended: it was killed"
 
 
-SIGNALS_THE_NEXT = """
-import os, signal, sys, time
-
-def parent(pid):
-    return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1]
-
-for _ in range(200):
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            waits = "supervisor.py" in open(f"/proc/{pid}/cmdline").read() and int(pid) != os.getppid()
-            if waits and parent(pid) == parent(os.getppid()):
-                os.kill(int(pid), getattr(signal, sys.argv[1]))
-                sys.exit(print("signalled"))
-        except OSError:
-            pass
-    time.sleep(0.05)
-"""
-
-
-@pytest.mark.parametrize("signal_", ["SIGKILL", "SIGSTOP"])
-def test_a_trial_can_not_spoil_the_supervisor_of_the_next(venv_bench: Bench, signal_: str) -> None:
-    assert venv_bench.run(SIGNALS_THE_NEXT, signal_).stdout == "signalled\n"
-    assert venv_bench.run("print('ran')", limits={"timeout_s": 20.0}).stdout == "ran\n"
-
-
-def test_no_supervisor_waits_after_the_last_trial(venv_subject: VenvSubject) -> None:
-    with venv_subject.make() as engine:
-        Bench(engine, engine.prepare(venv_subject.recipe, print)).run("")
-        waiting = {process.pid for process, _ in supervised._spares}
-        assert len(waiting) == 1
-    assert not waiting & {child.pid for child in psutil.Process().children()}
-
-
 def test_a_supervisor_has_no_secrets(venv_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "s3cret")
     orders = {"command": ["/bin/sleep", "0.5"], "directory": "/", "variables": {}, "timeout_s": 5.0}

@@ -255,14 +255,16 @@ class _Making:
         text, fixed, found, required = EMPTY_SCRIPT, "", _NOTHING, _pins("--require", options.require)
         if options.fixed_source and not options.source:
             raise UsageError("--fixed-from needs --from: the script that shows the failure")
+        gpus = 0
         if options.source:
             text = _read(options.source)
+            gpus = _gpus(text, self.notes)
             texts = {options.source: text}
             if options.fixed_source:
                 texts[options.fixed_source] = fixed = _read(options.fixed_source)
             given = {_name(each) for pins in (*own.values(), required) for each in pins}
-            found = _requirements(texts, _python(options), given, cpu=not _gpus(text, self.notes))
-        gpus, pins = _gpus(text, []), [*found.pins.values(), *required]
+            found = _requirements(texts, _python(options), given, cpu=not gpus)
+        pins = [*found.pins.values(), *required]
         kept = _variables(options, [text, fixed], self.notes) if options.source else {}
         draft = Draft(
             id=options.id,

@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import threading
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,8 +93,7 @@ def run_one(
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        # While trials run, this process would only wait.
-        threading.Thread(target=_get_ready_to_publish, daemon=True).start()
+        threading.Thread(target=_load_pages, daemon=True).start()
         result = run_case(found, options, chosen, out)
     if isinstance(result, Skipped):
         out.say(f"{case}: skipped")
@@ -115,10 +115,12 @@ def run_one(
     raise typer.Exit(_status(result.verdict, expect, out))
 
 
-def _get_ready_to_publish() -> None:
-    from gpu_casebook.report.pages import get_ready
+def _load_pages() -> None:
+    """Do ahead what `publish` takes longest for: while trials run, this process would only wait."""
+    from gpu_casebook.report.markdown import compile_templates
 
-    get_ready()
+    import_module("gpu_casebook.report.pages")
+    compile_templates()
 
 
 def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:

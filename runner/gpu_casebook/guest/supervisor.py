@@ -1,8 +1,8 @@
 """Runs one trial as a child and ends every process that comes of it. Run as `python -I -S supervisor.py`.
 
-Its stdin is a socket: it gets the two file descriptors for the trial's output from it, then orders as one line of JSON,
-and writes to it how the trial ended as JSON. Nobody else can open a socket, as a trial could open the pipe of a process
-of its own user. When stdin closes, the runner is gone or wants the trial to end.
+Its stdin is a socket: it reads orders from it as one line of JSON, and writes to it how the trial ended as JSON. Nobody
+else can open a socket, as a trial could open the pipe of a process of its own user. The trial's output goes to the two
+file descriptors that the orders name. When stdin closes, the runner is gone or wants the trial to end.
 
 Only the standard library, and little of it: this starts anew for each trial.
 """
@@ -14,7 +14,6 @@ import os
 import resource
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -297,12 +296,5 @@ def main(orders: dict[str, Any], start: Callable[[dict[str, Any]], int] = start)
         os.write(0, json.dumps(ended).encode())
 
 
-def _serve() -> None:
-    prctl(PR_SET_DUMPABLE, 0)  # it may wait for its orders while another trial runs
-    with socket.socket(fileno=os.dup(0)) as channel:
-        _, (stdout, stderr), _, _ = socket.recv_fds(channel, 1, 2)
-    main({**json.loads(sys.stdin.buffer.readline()), "stdout": stdout, "stderr": stderr})
-
-
 if __name__ == "__main__":
-    _serve()
+    main(json.loads(sys.stdin.buffer.readline()))

@@ -19,6 +19,7 @@ from gpu_casebook.files import read_bytes, read_text, unreadable
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
 from gpu_casebook.manifest.model import (
+    INDEX_LINES,
     PATTERN_WORDS,
     EnvironmentSpec,
     Expectation,
@@ -122,7 +123,7 @@ class Case:
     def digest(self) -> str:
         """Return a sha256 over all files that a trial gets, and the manifest without what only the index has of it."""
         manifest = (self.directory / MANIFEST).read_bytes()
-        total = hashlib.sha256(re.sub(rb"(?m)^(?:symptom|area): .*\n", b"", manifest))
+        total = hashlib.sha256(re.sub(INDEX_LINES.encode(), b"", manifest))
         for name, content in self.payload().items():
             total.update(f"\0{name}\0{len(content)}\0".encode() + content)
         return total.hexdigest()

@@ -47,6 +47,8 @@ CUDA_ERROR_PATTERN = (
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 LINE_PATTERN = r"^\s*\S(.*\S)?\s*$"
+INDEX_LINES = r"(?m)^(?:symptom|area): .*\n"
+"""What only the index of the reports has of a manifest, where it is looked for as text."""
 LINK_PATTERN = r"^https?://[^\s/?#]+\S*$"
 
 PATTERN_WORDS = {

@@ -17,7 +17,7 @@ from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import MANIFEST
 from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
 from gpu_casebook.report.case_page import case_page
-from gpu_casebook.report.markdown import compile_templates, render_template
+from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why, unseen
 from gpu_casebook.text import counted, utc
 
@@ -27,11 +27,6 @@ CHANGES_SHOWN = 20
 
 def on_stderr(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def get_ready() -> None:
-    """Do ahead what `publish` takes longest for: besides importing this module, compiling its templates."""
-    compile_templates()
 
 
 def publish(reports: Path, run: Evidence, say: Callable[[str], None] = on_stderr) -> Path:

@@ -16,6 +16,7 @@ from gpu_casebook.judging.description import number
 from gpu_casebook.kinds import Area, Grade, Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MAX_CASE_BYTES
+from gpu_casebook.manifest.model import INDEX_LINES
 from gpu_casebook.packages.lock import pins
 from gpu_casebook.reading.printed import read
 from gpu_casebook.revision import SEMANTICS
@@ -25,7 +26,6 @@ DIFF_LIMIT = 20_000
 _FILE = re.compile(r"(?:---|\+\+\+) (?:repro|fixed)\.py$")
 _HEADER = re.compile(r"# (?:dependencies|requires-python) = ")
 _DOCSTRING = re.compile(r'\s*[rR]?"""\w')
-_PLACED = re.compile(r"^(?:area|symptom): .*$", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 SIMULATED = (
@@ -235,7 +235,7 @@ def placed(manifest: Path) -> Placed:
     """
     try:
         text = read_text(manifest, MAX_CASE_BYTES)
-        found = yaml.safe_load("\n".join(_PLACED.findall(text))) or {}
+        found = yaml.safe_load("".join(re.findall(INDEX_LINES, text))) or {}
         area, symptom = Area(found["area"]) if "area" in found else None, str(found.get("symptom") or "") or None
         return Placed(area, symptom, tuple(dict.fromkeys(_CAPABLE.findall(text))))
     except (OSError, ValueError, yaml.YAMLError):

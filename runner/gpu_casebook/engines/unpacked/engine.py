@@ -69,9 +69,6 @@ class UnpackedEngine(Engine):
             raise EngineError(f"no {cls.program} on PATH: {cls.install}")
         return cls(root)
 
-    def __exit__(self, *exc_info: object) -> None:
-        supervised.close()
-
     def command(self, image: Path, binds: Mapping[str, Path], gpus: Sequence[int]) -> list[str]:
         """Return the program with its options: what comes after them runs in the image, in the directory of the case.
 

@@ -66,7 +66,6 @@ class VenvEngine(Engine):
     def __exit__(self, *exc_info: object) -> None:
         # Each trial has removed its own; what forked trials came from is still there.
         self._nursery.close()
-        supervised.close()
 
     @cached_property
     def version(self) -> str:

@@ -32,8 +32,6 @@ _NEEDED = ("LD_LIBRARY_PATH",)
 
 _started = set[int]()  # supervisors of this process that nobody has waited for: threads may run trials at once
 _starting = threading.Lock()
-_Waiting = tuple[subprocess.Popen[bytes], socket.socket]
-_spares: list[_Waiting] = []  # one at most: Python needs as long to start as a tenth of a short trial takes
 
 
 class Supervising(NamedTuple):
@@ -75,59 +73,24 @@ Start = Callable[[Mapping[str, Any]], Supervising]
 
 
 def launch(orders: Mapping[str, Any]) -> Supervising:
-    """Give these orders to a supervisor in a process of its own, and start the one of the next trial meanwhile."""
+    """Start a supervisor in a process of its own."""
     # Should a trial kill its supervisor, what it started falls to this process, and not to nobody.
     supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)
-    inherited = orders.get("pass_fds", ())
-    with _starting:
-        process, channel = (None if inherited else _take_spare()) or _start(inherited)
-    with suppress(OSError):
-        socket.send_fds(channel, [b" "], [orders["stdout"], orders["stderr"]])
-        channel.sendall(json.dumps(orders).encode() + b"\n")
-    with _starting:
-        if not _spares:
-            _spares.append(_start())
-    return Supervising(process.pid, channel, process.wait)
-
-
-def _start(inherited: Sequence[int] = ()) -> _Waiting:
-    channel, theirs = socket.socketpair()
-    with theirs:
+    ours, theirs = socket.socketpair()
+    with theirs, _starting:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _NEEDED if name in os.environ},
-            pass_fds=inherited,
+            pass_fds=[orders["stdout"], orders["stderr"], *orders.get("pass_fds", ())],
             start_new_session=True,  # a Ctrl-C at the terminal is the runner's
         )
-    _started.add(process.pid)
-    return process, channel
-
-
-def _take_spare() -> _Waiting | None:
-    """Return the supervisor that waits for orders, or None: a trial may have ended or stopped it."""
-    there = supervisor.read_process(_spares[0][0].pid) if _spares else None
-    if there and there.state not in "ZXTt":
-        return _spares.pop()
-    _end_spare()
-    return None
-
-
-def _end_spare() -> None:
-    while _spares:
-        process, channel = _spares.pop()
-        channel.close()
-        process.kill()
-        process.wait()
-        _started.discard(process.pid)
-
-
-def close() -> None:
-    """End the supervisor that waits for a next trial."""
-    with _starting:
-        _end_spare()
+        _started.add(process.pid)
+    with suppress(OSError):
+        ours.sendall(json.dumps(orders).encode() + b"\n")
+    return Supervising(process.pid, ours, process.wait)
 
 
 def end_strays(known: Collection[int]) -> None:
