@@ -1,6 +1,6 @@
 """`clean` and `clean --dry-run`, without an engine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,10 @@ from gpu_casebook import cli
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Engine
+from gpu_casebook.manifest.case import find, known_images
+from gpu_casebook.run.plan import recipes
+from gpu_casebook.trial import Recipe
+from tests.engines.subjects import ROOT
 from tests.fakes import FakeEngine
 
 
@@ -58,3 +62,29 @@ def test_it_tells_what_clean_then_does() -> None:
     told = [line.replace("would remove", "removed").replace("would be taken", "taken") for line in clean("--dry-run")]
     assert clean() == told
     assert clean() == clean("--dry-run") == ["nothing to remove"]
+
+
+class Hoarding(FakeEngine):
+    """Keeps environments of names, and one for each recipe that is wanted."""
+
+    names: Sequence[str] = ("1a2b", "3c4d")
+    wanted: Sequence[Recipe] = ()
+
+    def unused(self, wanted: Iterable[Recipe]) -> Sequence[str]:
+        self.wanted = list(wanted)
+        return self.names
+
+    def discard(self, unused: Iterable[str]) -> int:
+        assert (*unused,) == self.names
+        self.names = ()
+        return 2_500_000_000
+
+
+def test_environments_that_no_case_uses_go_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Hoarding({})
+    monkeypatch.setattr(choosing, "reachable", lambda _root: [engine])
+    assert clean() == ["nothing to remove"]
+    told = ["would remove environment 1a2b, which no case uses", "would remove environment 3c4d, which no case uses"]
+    assert clean("--unused", "--dry-run") == told
+    assert set(recipes(find(ROOT, "rwkv6-backward", known_images(ROOT)))) <= set(engine.wanted)
+    assert clean("--unused") == [*(line.replace("would remove", "removed") for line in told), "2.5 GB freed"]

@@ -113,6 +113,27 @@ def test_another_lock_or_python_is_another_environment(engine: VenvEngine, monke
     assert len({engine.prepare(one, print).key for one in recipes}) == 3
 
 
+def test_environments_that_nobody_wants_go_with_what_only_they_had(
+    engine: VenvEngine, wheel: str, tmp_path: Path
+) -> None:
+    more = make_wheel(tmp_path / "wheels", "more", "1.0", content="VALUE = 7")
+    lock = f"{wheel}more==1.0 --hash=sha256:{hashlib.sha256(more.read_bytes()).hexdigest()}\n"
+    wanted, other = recipe(wheel), recipe(lock)
+    kept, gone = (Path(engine.prepare(each, print).python).parents[1] for each in (wanted, other))
+    cache = kept.parents[1]
+    assert engine.unused([wanted, other]) == []
+    assert engine.unused([wanted]) == [gone.name]
+    assert 0 < engine.discard([gone.name]) < 1_000_000
+    assert engine.absent([wanted, other]) == [other]
+    assert not list(cache.rglob("more.py"))
+    assert next(kept.rglob("demo.py")).stat().st_nlink == 2, "in the environment that stays and in the store"
+
+    engine.discard([kept.name])
+    assert not [*cache.rglob("demo.py"), *cache.glob("bytecode/*/*")]
+    bench = Bench(engine, engine.prepare(other, print))
+    assert bench.run("import demo, more; print(demo.VALUE + more.VALUE)").stdout == "49\n", "fetched again"
+
+
 def test_a_half_built_environment_is_built_anew(engine: VenvEngine, wheel: str) -> None:
     prepared = engine.prepare(recipe(wheel), print)
     directory = Path(prepared.python).parents[1]

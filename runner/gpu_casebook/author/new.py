@@ -299,6 +299,9 @@ class _Making:
         if engine:
             with choose(engine, self.root, self.say) as chosen:
                 draft, locks = self._tried_locked(draft, chosen, locks)
+            if chosen.storage:
+                kept = f"environments stay in {chosen.storage} for later runs"
+                self.notes.append(f"{kept}; `nox -s clean -- --unused` removes those that no case uses")
         elif python:
             assert self.options.source
             self.say(f"trials of {self.options.source.name} with {python} ...")

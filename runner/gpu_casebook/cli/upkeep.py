@@ -155,19 +155,33 @@ def report(
 @ends_in_one_line
 def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    unused: Annotated[
+        bool,
+        typer.Option(
+            "--unused", help="Virtual environments that no case here uses too, and packages that are in none then."
+        ),
+    ] = False,
 ) -> None:
     """Remove what runs that were killed left behind: containers, volumes, scratch directories.
 
-    GPUs that were set aside after a fault are taken back.
+    GPUs that were set aside after a fault are taken back. Images have a command of their own: images --remove-unused.
     """
     from gpu_casebook.devices import hardware
     from gpu_casebook.engines.registry import reachable
+    from gpu_casebook.run.plan import recipes
 
     for line in hardware.take_back(dry_run=dry_run):
         print(f"{'would be ' * dry_run}taken back: {line}")
-    engines = reachable(root())
-    lines = [line for engine in engines for line in (engine.left() if dry_run else engine.sweep())]
+    wanted = [recipe for case in chosen_cases(None) for recipe in recipes(case)] if unused else []
+    lines, freed = list[str](), 0
+    for engine in reachable(root()):
+        lines += engine.left() if dry_run else engine.sweep()
+        spare = engine.unused(wanted) if unused else ()
+        lines += [f"environment {name}, which no case uses" for name in spare]
+        freed += engine.discard(spare) if unused and not dry_run else 0
     for line in lines:
         print(f"would remove {line}" if dry_run else f"removed {line}")
-    if not lines:
+    if freed:
+        print(f"{size(freed)} freed")
+    if not lines and not freed:
         print("nothing to remove")

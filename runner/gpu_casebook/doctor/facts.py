@@ -42,7 +42,8 @@ class Directory:
     @property
     def clear(self) -> str:
         """The command that makes room in it, or shows where to."""
-        return "nox -s images -- --remove-unused" if self.name == "images" else f"du -sh {self.path}/* | sort -h"
+        commands = {"images": "nox -s images -- --remove-unused", "environments": "nox -s clean -- --unused"}
+        return commands.get(self.name, f"du -sh {self.path}/* | sort -h")
 
 
 @dataclass(frozen=True, kw_only=True)

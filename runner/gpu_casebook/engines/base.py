@@ -107,6 +107,14 @@ class Engine(Protocol):
         """Remove an environment that a throw-away engine has made; images stay, as others may share them."""
         return
 
+    def unused(self, wanted: Iterable[Recipe]) -> Sequence[str]:
+        """Return the names of environments that are kept here for none of these recipes; images have no part in it."""
+        return ()
+
+    def discard(self, unused: Iterable[str]) -> int:
+        """Remove environments by those names, with packages that no other has; return how many bytes that frees."""
+        return 0
+
     def throwaway(self) -> AbstractContextManager["Engine"]:
         """Return an engine of this kind whose environments go when it is left, unless others can use them."""
         return nullcontext(self)

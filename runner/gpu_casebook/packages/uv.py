@@ -156,7 +156,8 @@ def _uv(
 def failure(output: str, log: Path) -> CasebookError:
     """Return the exception for a failed uv, by what it printed."""
     if re.search(r"no space left on device|\(os error (?:28|122)\)", output, re.IGNORECASE):
-        return MachineError(f"the disk is full: the environment could not be built (the whole log: {log})")
+        why = "the disk is full: the environment could not be built"
+        return MachineError(f"{why}; free some: nox -s clean -- --unused (the whole log: {log})")
     return BuildError(f"the environment could not be built: {last_words(output)} (the whole log: {log})")
 
 

@@ -16,7 +16,8 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared, path_list
-from gpu_casebook.engines.venv import forking, packing, seal, supervised
+from gpu_casebook.engines.venv import bytecode, forking, packing, seal, supervised
+from gpu_casebook.engines.venv import unused as spare
 from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
@@ -33,8 +34,9 @@ _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 class VenvEngine(Engine):
     """`cache` holds environments and logs, `place` the scratch directories.
 
-    `store` has the packages of all environments, each once: they are linked from there. It must be on the cache's file
-    system. No other program's cache is used, because a trial that writes to a file writes to all links of it.
+    `store` has the packages of all environments, each once, and `bytecode` beside it what they were compiled to: they
+    are linked from there. It must be on the cache's file system. No other program's cache is used, because a trial that
+    writes to a file writes to all links of it.
     """
 
     name = "venv"
@@ -105,6 +107,20 @@ class VenvEngine(Engine):
     def forget(self, prepared: Prepared) -> None:
         _remove(Path(prepared.python).parents[1])
 
+    def unused(self, wanted: Iterable[Recipe]) -> Sequence[str]:
+        kept = {self._directory(recipe).name for recipe in wanted}
+        return sorted(path.name for path in (self._cache / "envs").glob("*/") if path.name not in kept)
+
+    def discard(self, unused: Iterable[str]) -> int:
+        freed = 0
+        for name in unused:
+            directory = self._cache / "envs" / name
+            with sole(directory.with_suffix(".lock"), lambda _: None, ""):  # a run may build it
+                freed += spare.own_bytes(directory)
+                _remove(directory)
+            (self._cache / "logs" / f"{name}.log").unlink(missing_ok=True)
+        return freed + spare.prune(self._store, self._shelf)
+
     @contextmanager
     def throwaway(self) -> Iterator["VenvEngine"]:
         with scratch.scratch(self._passing) as cache, VenvEngine(cache, self._place, self._store) as engine:
@@ -114,6 +130,10 @@ class VenvEngine(Engine):
     def _passing(self) -> Path:
         """Where the environments of throw-away engines lie."""
         return self._cache / "steps"
+
+    @property
+    def _shelf(self) -> Path:
+        return self._store.with_name("bytecode")
 
     def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:  # noqa: ARG002
         packing.pack(recipes, into, note)
@@ -129,8 +149,7 @@ class VenvEngine(Engine):
         _remove(directory)
         try:
             installed = self._installed(directory, recipe, wheels, note)
-            uv.compile_bytecode(directory)
-            return Seal.of(directory, installed).write()
+            return bytecode.compile_all(directory, installed, self._shelf, recipe.python).write()
         except BaseException:
             _remove(directory)
             raise

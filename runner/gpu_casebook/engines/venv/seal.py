@@ -56,6 +56,10 @@ class Seal:
         digests = sorted((name, digest) for name, (_, digest) in self.files.items())
         return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
+    def digest(self, name: str) -> str:
+        """Return the SHA-256 of the file at this path, or another word where there is none."""
+        return self.files.get(name, ([], ""))[1]
+
     def changed(self) -> list[str]:
         """Return the paths of what is another, new or gone."""
         if _stamps(self.directory) == {name: stamp for name, (stamp, _) in self.files.items()}:
