@@ -22,11 +22,9 @@ class Littered(FakeEngine):
 
     there = True
 
-    def left(self) -> Sequence[str]:
-        return ["container casebook-1"] if self.there else []
-
-    def sweep(self) -> Sequence[str]:
-        found, self.there = self.left(), False
+    def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
+        found = ["container casebook-1"] if self.there else []
+        self.there = self.there and dry_run
         return found
 
 
@@ -65,26 +63,23 @@ def test_it_tells_what_clean_then_does() -> None:
 
 
 class Hoarding(FakeEngine):
-    """Keeps environments of names, and one for each recipe that is wanted."""
+    """Keeps an environment besides those that are wanted."""
 
-    names: Sequence[str] = ("1a2b", "3c4d")
+    there = True
     wanted: Sequence[Recipe] = ()
 
-    def unused(self, wanted: Iterable[Recipe]) -> Sequence[str]:
+    def discard_unused(self, wanted: Iterable[Recipe], *, dry_run: bool = False) -> Sequence[str]:
         self.wanted = list(wanted)
-        return self.names
-
-    def discard(self, unused: Iterable[str]) -> int:
-        assert (*unused,) == self.names
-        self.names = ()
-        return 2_500_000_000
+        found = ["environment 1a2b"] if self.there else []
+        self.there = self.there and dry_run
+        return found
 
 
 def test_environments_that_no_case_uses_go_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Hoarding({})
     monkeypatch.setattr(choosing, "reachable", lambda _root: [engine])
     assert clean() == ["nothing to remove"]
-    told = ["would remove environment 1a2b, which no case uses", "would remove environment 3c4d, which no case uses"]
-    assert clean("--unused", "--dry-run") == told
+    assert clean("--unused", "--dry-run") == ["would remove environment 1a2b"]
     assert set(recipes(find(ROOT, "rwkv6-backward", known_images(ROOT)))) <= set(engine.wanted)
-    assert clean("--unused") == [*(line.replace("would remove", "removed") for line in told), "2.5 GB freed"]
+    assert clean("--unused") == ["removed environment 1a2b"]
+    assert clean("--unused") == ["nothing to remove"]

@@ -245,7 +245,8 @@ def test_what_a_killed_run_left_on_the_gpu_is_removed_first(
 ) -> None:
     driver.states = [LEFT]
 
-    def sweep() -> Sequence[str]:
+    def sweep(*, dry_run: bool = False) -> Sequence[str]:
+        assert not dry_run
         driver.states = [IDLE]
         return ["process 7"]
 

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -121,14 +122,16 @@ def test_environments_that_nobody_wants_go_with_what_only_they_had(
     wanted, other = recipe(wheel), recipe(lock)
     kept, gone = (Path(engine.prepare(each, print).python).parents[1] for each in (wanted, other))
     cache = kept.parents[1]
-    assert engine.unused([wanted, other]) == []
-    assert engine.unused([wanted]) == [gone.name]
-    assert 0 < engine.discard([gone.name]) < 1_000_000
+    assert engine.discard_unused([wanted, other]) == []
+    assert engine.discard_unused([wanted], dry_run=True) == [f"environment {gone}, which no case uses"]
+    named, freed = engine.discard_unused([wanted])
+    assert named == f"environment {gone}, which no case uses"
+    assert re.fullmatch(r"[\d.]+ kB, with packages that no environment has", freed)
     assert engine.absent([wanted, other]) == [other]
     assert not list(cache.rglob("more.py"))
     assert next(kept.rglob("demo.py")).stat().st_nlink == 2, "in the environment that stays and in the store"
 
-    engine.discard([kept.name])
+    engine.discard_unused([])
     assert not [*cache.rglob("demo.py"), *cache.glob("bytecode/*/*")]
     bench = Bench(engine, engine.prepare(other, print))
     assert bench.run("import demo, more; print(demo.VALUE + more.VALUE)").stdout == "49\n", "fetched again"

@@ -173,15 +173,11 @@ def clean(
     for line in hardware.take_back(dry_run=dry_run):
         print(f"{'would be ' * dry_run}taken back: {line}")
     wanted = [recipe for case in chosen_cases(None) for recipe in recipes(case)] if unused else []
-    lines, freed = list[str](), 0
+    lines = list[str]()
     for engine in reachable(root()):
-        lines += engine.left() if dry_run else engine.sweep()
-        spare = engine.unused(wanted) if unused else ()
-        lines += [f"environment {name}, which no case uses" for name in spare]
-        freed += engine.discard(spare) if unused and not dry_run else 0
+        lines += engine.sweep(dry_run=dry_run)
+        lines += engine.discard_unused(wanted, dry_run=dry_run) if unused else ()
     for line in lines:
         print(f"would remove {line}" if dry_run else f"removed {line}")
-    if freed:
-        print(f"{size(freed)} freed")
-    if not lines and not freed:
+    if not lines:
         print("nothing to remove")

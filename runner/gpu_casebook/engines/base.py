@@ -107,14 +107,6 @@ class Engine(Protocol):
         """Remove an environment that a throw-away engine has made; images stay, as others may share them."""
         return
 
-    def unused(self, wanted: Iterable[Recipe]) -> Sequence[str]:
-        """Return the names of environments that are kept here for none of these recipes; images have no part in it."""
-        return ()
-
-    def discard(self, unused: Iterable[str]) -> int:
-        """Remove environments by those names, with packages that no other has; return how many bytes that frees."""
-        return 0
-
     def throwaway(self) -> AbstractContextManager["Engine"]:
         """Return an engine of this kind whose environments go when it is left, unless others can use them."""
         return nullcontext(self)
@@ -127,12 +119,12 @@ class Engine(Protocol):
         """
         raise NotImplementedError
 
-    def sweep(self) -> Sequence[str]:
-        """Remove what runs that were killed left behind; return one line for each thing removed."""
+    def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
+        """Remove what runs that were killed left behind; return a line for each thing that is removed, or would be."""
         return ()
 
-    def left(self) -> Sequence[str]:
-        """Return what `sweep` would remove, in its words; nothing is removed."""
+    def discard_unused(self, wanted: Iterable[Recipe], *, dry_run: bool = False) -> Sequence[str]:
+        """Remove environments that none of these recipes asks for; images are none. Returns lines as `sweep` does."""
         return ()
 
     def image_id(self, name: str) -> str | None:

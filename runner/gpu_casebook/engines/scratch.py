@@ -79,19 +79,15 @@ def lay_out(directory: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def sweep(place: Path) -> list[str]:
+def sweep(place: Path, *, dry_run: bool = False) -> list[str]:
     """Remove the directories whose owners are gone, with whatever still runs in them; return a line for each thing."""
     removed = []
     for line, remove_it in _leftovers(place):
         with suppress(OSError, psutil.Error):
-            remove_it()
+            if not dry_run:
+                remove_it()
             removed.append(line)
     return removed
-
-
-def left(place: Path) -> list[str]:
-    """Return what `sweep` would remove."""
-    return [line for line, _ in _leftovers(place)]
 
 
 def _leftovers(place: Path) -> Iterator[tuple[str, Callable[[], object]]]:

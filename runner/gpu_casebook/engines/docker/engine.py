@@ -272,10 +272,9 @@ class DockerEngine(Engine):
         with suppress(APIError):
             self._client.api.remove_container(name, force=True, v=True)
 
-    def sweep(self) -> Sequence[str]:
-        return self._remove(_is_left)
-
-    def left(self) -> Sequence[str]:
+    def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
+        if not dry_run:
+            return self._remove(_is_left)
         with speaking("look for containers and volumes"):
             return [line for line, _ in self._ours(_is_left)]
 

@@ -229,11 +229,8 @@ class UnpackedEngine(Engine):
             "places": [str(directory / name) for name in scratch.PLACES],
         }
 
-    def sweep(self) -> Sequence[str]:
-        return scratch.sweep(self._place)
-
-    def left(self) -> Sequence[str]:
-        return scratch.left(self._place)
+    def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
+        return scratch.sweep(self._place, dry_run=dry_run)
 
 
 def _site_image(root: Path, note: Note) -> tuple[ImageFacts, _Unpacked]:

@@ -16,8 +16,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared, path_list
-from gpu_casebook.engines.venv import bytecode, forking, packing, seal, supervised
-from gpu_casebook.engines.venv import unused as spare
+from gpu_casebook.engines.venv import bytecode, forking, packing, seal, supervised, unused
 from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
@@ -25,6 +24,7 @@ from gpu_casebook.errors import BuildError, CasebookError, EngineError, UsageErr
 from gpu_casebook.files import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
+from gpu_casebook.text import size
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 _MOST_SHOWN = 3
@@ -107,19 +107,17 @@ class VenvEngine(Engine):
     def forget(self, prepared: Prepared) -> None:
         _remove(Path(prepared.python).parents[1])
 
-    def unused(self, wanted: Iterable[Recipe]) -> Sequence[str]:
-        kept = {self._directory(recipe).name for recipe in wanted}
-        return sorted(path.name for path in (self._cache / "envs").glob("*/") if path.name not in kept)
-
-    def discard(self, unused: Iterable[str]) -> int:
-        freed = 0
-        for name in unused:
-            directory = self._cache / "envs" / name
-            with sole(directory.with_suffix(".lock"), lambda _: None, ""):  # a run may build it
-                freed += spare.own_bytes(directory)
-                _remove(directory)
-            (self._cache / "logs" / f"{name}.log").unlink(missing_ok=True)
-        return freed + spare.prune(self._store, self._shelf)
+    def discard_unused(self, wanted: Iterable[Recipe], *, dry_run: bool = False) -> Sequence[str]:
+        kept = {self._directory(recipe) for recipe in wanted}
+        lines, freed = list[str](), 0
+        for directory in sorted(path for path in (self._cache / "envs").glob("*/") if path not in kept):
+            lines.append(f"environment {directory}, which no case uses")
+            if not dry_run:
+                with sole(directory.with_suffix(".lock"), lambda _: None, ""):  # a run may build it
+                    freed += unused.own_bytes(directory)
+                    _remove(directory)
+        freed += 0 if dry_run else unused.prune(self._store, self._shelf)
+        return [*lines, *([f"{size(freed)}, with packages that no environment has"] if freed else [])]
 
     @contextmanager
     def throwaway(self) -> Iterator["VenvEngine"]:
@@ -232,11 +230,8 @@ class VenvEngine(Engine):
             zygote.wait_for_imports(request.limits.timeout_s)
             yield zygote
 
-    def sweep(self) -> Sequence[str]:
-        return [line for place in (self._place, self._passing) for line in scratch.sweep(place)]
-
-    def left(self) -> Sequence[str]:
-        return [line for place in (self._place, self._passing) for line in scratch.left(place)]
+    def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
+        return [line for place in (self._place, self._passing) for line in scratch.sweep(place, dry_run=dry_run)]
 
 
 def _key(recipe: Recipe) -> str:
