@@ -256,6 +256,18 @@ class TestAsItIsHere:
         assert f"imported at run time, and so pinned too: pyyaml=={yaml.__version__}" in said
         assert len(engine.recipes) == 2
 
+    def test_what_stays_on_the_disk_is_told_with_what_removes_it(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Keeping(FakeEngine):
+            storage = Path("/cache")
+
+        monkeypatch.setattr(choosing, "choose", lambda *_: Keeping({"repro.py": [REPRO]}))
+        _, said = made(here, trial=True, engine="venv")
+        assert (
+            "environments stay in /cache for later runs; `nox -s clean -- --unused` removes those that no case uses"
+        ) in said
+
     def test_pins_that_can_not_live_together_are_one_line_and_nothing_is_written(
         self, here: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -271,3 +271,15 @@ def test_rules_look_at_nothing_but_facts(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("subprocess.Popen", "os.access", "shutil.which", "gpu_casebook.devices.hardware.gpus"):
         monkeypatch.setattr(name, calls[0])
     assert len({rule for _, facts, need, _ in WRONG for rule in found(facts, need)}) == len(WRONG)
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("environments", "nox -s clean -- --unused"),
+        ("images", "nox -s images -- --remove-unused"),
+        ("downloads", "du -sh /data/* | sort -h"),
+    ],
+)
+def test_what_makes_room_is_named_by_what_lies_there(name: str, command: str) -> None:
+    assert found(place(name, 0.5), {})["disk-full"].fix == command
