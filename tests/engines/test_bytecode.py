@@ -1,5 +1,6 @@
 """Bytecode of modules that environments share."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_without_links_every_environment_compiles(shared: Shared, monkeypatch: p
     def refuse(*_: object) -> None:
         raise OSError("too many links")
 
-    monkeypatch.setattr(bytecode.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     for directory in (first, second):
         shared.compiled(directory)
         assert bytecode_of(directory).stat().st_nlink == 1
