@@ -254,6 +254,7 @@ class EnvironmentFacts(Document):
     """Upstream's own files that each variant had."""
     build: list[str] = Field(default_factory=list)
     without_dependencies: list[str] = Field(default_factory=list)
+    only_files: list[str] = Field(default_factory=list)
     """As in the manifest."""
     variables: dict[str, str] = Field(default_factory=dict)
     """Of every trial, as the manifest has them."""

@@ -77,6 +77,7 @@ class Special(NamedTuple):
     build: tuple[str, ...] = ()
     without_dependencies: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()  # one or none
+    only: tuple[str, ...] = ()  # of the packages without dependencies: the files that stay
 
 
 ORDINARY = Special()

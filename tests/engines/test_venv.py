@@ -247,6 +247,21 @@ def test_a_package_without_its_dependencies_is_installed_where_the_lock_says_so(
     assert bench.run("import demo, needy; print(needy.VALUE)").stdout == "7\n"
 
 
+def test_files_that_the_lock_does_not_name_go_and_stay_in_the_store(
+    engine: VenvEngine, wheel: str, tmp_path: Path
+) -> None:
+    del tmp_path
+    whole = Bench(engine, engine.prepare(recipe(f"# without-dependencies: demo\n{wheel}"), print))
+    told = f"# without-dependencies: demo\n# only-files: {{}}\n{wheel}"
+    with pytest.raises(BuildError, match="no file of demo matches gone/x"):
+        engine.prepare(recipe(told.format("gone/x")), print)
+    look = "from importlib.metadata import files; print(sorted(map(str, files('demo'))))"
+    kept = Bench(engine, engine.prepare(recipe(told.format("demo-1.0.dist-info/*")), print))
+    assert "demo.py" not in kept.run(look).stdout
+    assert "No module named 'demo'" in kept.run("import demo").stderr
+    assert "demo.py" in whole.run(look).stdout
+
+
 def test_the_installer_sees_no_token(engine: VenvEngine, wheel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
     seen: list[dict[str, str]] = []

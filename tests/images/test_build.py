@@ -17,6 +17,7 @@ import pytest
 
 from gpu_casebook.daemon.client import DockerClient
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
+from gpu_casebook.guest import only
 from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin, read_pin
 from gpu_casebook.images.build import absent, build_all, ensure, progress, reference
@@ -432,6 +433,20 @@ def test_what_depends_on_nothing_is_told_to_the_installer_and_is_another_image()
     assert stage.key != plan(ROOT, RECIPE, BASE).key
     assert stage.below == plan(ROOT, RECIPE, BASE).below
     assert "uv.toml" not in plan(ROOT, RECIPE, BASE).files
+
+
+def test_where_only_some_files_stay_the_context_says_which_and_it_is_an_environment() -> None:
+    lock = f"# without-dependencies: b\n{{}}{LOCK}"
+    stages = [
+        plan(ROOT, Recipe(image="cpu", lock=lock.format(told)), BASE) for told in ("", "# only-files: b/a.so b/*.py\n")
+    ]
+    assert [stage.part for stage in stages] == ["environment", "environment"]
+    assert stages[0].key != stages[1].key
+    assert stages[0].below == stages[1].below
+    assert stages[1].dockerfile == "common/files.Dockerfile"
+    assert (stages[1].files["packages.txt"], stages[1].files["only.txt"]) == (b"b", b"b/a.so b/*.py")
+    assert stages[1].files["uv.toml"] == stages[0].files["uv.toml"]
+    assert stages[1].files["only.py"] == Path(only.__file__).read_bytes()
 
 
 def test_a_build_that_fails_says_its_last_lines_and_where_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:

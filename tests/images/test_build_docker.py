@@ -352,6 +352,17 @@ def test_what_a_lock_leaves_out_of_dependencies_is_left_out_of_the_image(
         remove(client, built.name)
 
 
+def test_files_that_a_lock_does_not_name_are_not_in_the_image(client: DockerClient, private_index: Index) -> None:
+    lock = f"# without-dependencies: needy\n# only-files: needy.p*\n{private_index.recipe('needy').lock}"
+    with pytest.raises(BuildError, match="no file of needy matches gone"):
+        ensure(client, ROOT, Recipe(image="cpu", lock=lock.replace("needy.p*", "gone")), print)
+    built = ensure(client, ROOT, Recipe(image="cpu", lock=lock), print)
+    try:
+        assert python(client, built.name, "import json, needy; print(json.dumps(needy.ANSWER))") == 7
+    finally:
+        remove(client, built.name)
+
+
 def test_upstreams_files_are_in_the_image_and_nothing_else_is_new(
     client: DockerClient, private_index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

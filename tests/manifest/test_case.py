@@ -245,6 +245,16 @@ WRONG = [
         "15: environments.current.without_dependencies[1]: vllm is not among the requirements",
     ),
     (
+        "gpus: 1",
+        "gpus: 1\n    only_files: [numpy/version.py]",
+        "15: environments.current.only_files: are of the packages in without_dependencies; name them there",
+    ),
+    (
+        "gpus: 1",
+        "gpus: 1\n    without_dependencies: [numpy]\n    only_files: [../numpy/version.py]",
+        "16: environments.current.only_files[0]: ",
+    ),
+    (
         "numpy==2.2.6]",
         "torch==2.13.0+cpu]",
         "11: environments.current.index: torch==2.13.0+cpu is on PyTorch's own index alone; write index: pytorch-cpu",

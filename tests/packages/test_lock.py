@@ -78,10 +78,12 @@ class TestProblems:
         (line,) = told(LOCK, *self.WANTED)
         assert line.startswith("1: requirements: was made for numpy==1.26.4 triton==3.6.0, the manifest says numpy")
 
-    @pytest.mark.parametrize(("key", "place"), [("build", 0), ("without-dependencies", 1), ("index", 2)])
+    @pytest.mark.parametrize(
+        ("key", "place"), [("build", 0), ("without-dependencies", 1), ("index", 2), ("only-files", 3)]
+    )
     def test_what_is_special_is_what_the_manifest_says(self, key: str, place: int) -> None:
         lock = f"# {key}: numpy some-thing\n{self.LOCK}"
-        names: list[tuple[str, ...]] = [(), (), ()]
+        names: list[tuple[str, ...]] = [(), (), (), ()]
         names[place] = ("numpy", "some-thing")
         assert read_lock(lock).special == Special(*names)
         assert told(lock, *self.WANTED, special=Special(*names)) == []

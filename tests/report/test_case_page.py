@@ -309,6 +309,11 @@ def test_what_was_installed_in_another_way_is_said() -> None:
         "- Installed without what they depend on: `vllm`\n- Built from source in the image: `docopt`, `six`\n" in page
     )
     assert "without what they depend on" not in case_page([evidence()])
+    few = ENVIRONMENT.model_copy(update={"without_dependencies": ["vllm"], "only_files": ["vllm/a.so", "vllm/b/*.py"]})
+    assert (
+        "- Installed without what they depend on: `vllm`; of their files only `vllm/a.so`, `vllm/b/*.py`\n- "
+        in case_page([evidence(environment=few)])
+    )
 
 
 def test_a_tool_that_looked_at_a_run_without_the_failure_says_so() -> None:

@@ -3,9 +3,9 @@
 An image is made in stages, each from one Dockerfile and each with a tag of its own, so that what is common is on the
 disk once: `system` (Debian's packages, the same for all), `tools` (what images/<name>/ adds: a CUDA toolkit), `torch`
 (those of the locked packages that take gigabytes and are the same in many locks), and `environment` (the rest of the
-lock). Where the lock names packages to be built, `sources` and `built` come before that. `installer` holds uv and takes
-part in builds only. The tag is a key over all that goes into a stage: where an image with that tag exists, there is
-nothing to do.
+lock; of some packages only some files, where the lock says so). Where it names packages to be built, `sources` and
+`built` come before that. `installer` holds uv and takes part in builds only. The tag is a key over all that goes into a
+stage: where an image with that tag exists, there is nothing to do.
 """
 
 import hashlib
@@ -20,10 +20,11 @@ from packaging.utils import canonicalize_name
 
 from gpu_casebook.daemon.client import LABEL
 from gpu_casebook.errors import UsageError
+from gpu_casebook.guest import only
 from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.lock import alone, read_lock
-from gpu_casebook.pins import SourceFile
+from gpu_casebook.pins import SourceFile, Special
 from gpu_casebook.trial import PYTHON, Recipe
 
 _BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==|#")
@@ -103,8 +104,21 @@ def plan(root: Path, recipe: Recipe, base: Base) -> Stage:
     special = read_lock(recipe.lock).special
     files = {LOCK: lock} | ({UV: alone(special.without_dependencies)} if special.without_dependencies else {})
     below = _built(root, recipe, special.build, torch, installer) if special.build else torch
-    stage = common(root, "environment", {"IMAGE": below, "INSTALLER": installer}, _encoded(files), recipe.image)
+    parents = {"IMAGE": below, "INSTALLER": installer}
+    if special.only:
+        stage = _of_files(root, special, parents, files, recipe.image)
+    else:
+        stage = common(root, "environment", parents, _encoded(files), recipe.image)
     return replace(stage, upstream=recipe.sources)
+
+
+def _of_files(
+    root: Path, special: Special, parents: Mapping[str, Stage | Base], files: Mapping[str, str], image: str
+) -> Stage:
+    """Return the stage of an environment that has only some files of some packages: no layer has the others."""
+    chosen = {"packages.txt": " ".join(special.without_dependencies), "only.txt": " ".join(special.only)}
+    context = _encoded({**files, **chosen}) | {"only.py": Path(only.__file__).read_bytes()}
+    return replace(common(root, "files", parents, context, image), part="environment")
 
 
 def _built(root: Path, recipe: Recipe, names: Collection[str], torch: Stage, installer: Stage) -> Stage:

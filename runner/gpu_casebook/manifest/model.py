@@ -46,6 +46,7 @@ CUDA_ERROR_PATTERN = (
 )
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+FILES_PATTERN = r"^[A-Za-z0-9_][^\s/]*(/[^\s/]+)+$"
 LINE_PATTERN = r"^\s*\S(.*\S)?\s*$"
 INDEX_LINES = r"(?m)^(?:symptom|area): .*\n"
 """What only the index of the reports has of a manifest, where it is looked for as text."""
@@ -400,6 +401,10 @@ class EnvironmentSpec(Model):
     without_dependencies: list[PackageName] = Field(
         default_factory=list, description="Packages that are installed without what they say they depend on: [vllm]."
     )
+    only_files: list[Annotated[str, Field(pattern=FILES_PATTERN)]] = Field(
+        default_factory=list,
+        description="What stays of the packages without dependencies, by path or pattern: [vllm/platforms/*.py].",
+    )
     sources: list[Sources] = Field(default_factory=list, description="Upstream's own files, for both variants.")
     index: Literal["pytorch-cpu"] | None = Field(None, description="Whence builds such as torch==2.13.0+cpu come.")
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
@@ -423,7 +428,7 @@ class EnvironmentSpec(Model):
     @property
     def special(self) -> Special:
         build, alone = (tuple(sorted(map(canonicalize_name, each))) for each in (self.build, self.without_dependencies))
-        return Special(build, alone, (self.index,) if self.index else ())
+        return Special(build, alone, (self.index,) if self.index else (), tuple(sorted(self.only_files)))
 
 
 class Upstream(Model):

@@ -190,6 +190,11 @@ def _unknown(data: Mapping[str, Any], environment: str) -> Iterator[Breach]:
     for index, name in enumerate(names if isinstance(names, list) else []):
         if isinstance(name, str) and canonicalize_name(name) not in there:
             yield (*location, index), f"{name} is not among the requirements"
+    if _dig(data, "environments", environment, "only_files") and not names:
+        yield (
+            ("environments", environment, "only_files"),
+            "are of the packages in without_dependencies; name them there",
+        )
 
 
 def _other_builds(data: Mapping[str, Any], environment: str, spec: Mapping[str, Any]) -> Iterator[Breach]:

@@ -35,7 +35,7 @@ _ENTRY = re.compile(
     rf"(?am)^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[\w.,-]*\])?==([\w.!+-]+)(?:{_MARKER})?((?:{_HASH})*)[ \t]*\r?$"
 )
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
-_SPECIAL = ("build", "without-dependencies", "index")  # of a lock's header, as in `Special`
+_SPECIAL = ("build", "without-dependencies", "index", "only-files")  # of a lock's header, as in `Special`
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
 
@@ -214,11 +214,12 @@ def installed_bytes(download: int) -> int:
 
 
 def content_key(lock_text: str, python: str, *more: str) -> str:
-    """Return a sha256 over what decides what gets installed: equal keys, equal packages. Comments don't count.
+    """Return a sha256 over what decides what gets installed: equal keys, equal packages and files of them.
 
     `more` is whatever else the caller's environments differ by, such as an image's name.
     """
-    return hashlib.sha256("\0".join([python, *more, *_lines(lock_text)]).encode()).hexdigest()
+    parts = [python, *more, *_lines(lock_text), *read_lock(lock_text).special.only]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def script_header(text: str) -> ScriptHeader | None:

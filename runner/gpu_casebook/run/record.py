@@ -105,6 +105,7 @@ def _environment_facts(
         sources={each: list(files) for each in Variant if (files := case.sources(plan.environment, each))},
         build=list(spec.special.build),
         without_dependencies=list(spec.special.without_dependencies),
+        only_files=list(spec.special.only),
         variables=spec.variables,
         locks={name: hashlib.sha256(text.encode()).hexdigest() for name, text in locks.items()},
         attestation=repro.attestation,

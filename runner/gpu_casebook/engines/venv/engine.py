@@ -22,6 +22,7 @@ from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, UsageError
 from gpu_casebook.files import sole
+from gpu_casebook.guest import only
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
 from gpu_casebook.text import size
@@ -164,6 +165,7 @@ class VenvEngine(Engine):
             installed = Seal.of(directory, bare)
             wrong = installed.unrecorded(bare)
             if not wrong:
+                _reduce(directory, recipe)
                 return installed
             note(f"{_shown(wrong)} in the store of packages changed: they are fetched again")
             uv.forget([pin.name for pin in read_lock(recipe.lock).pins], self._store)
@@ -236,6 +238,19 @@ class VenvEngine(Engine):
 
 def _key(recipe: Recipe) -> str:
     return content_key(recipe.lock, recipe.python, "venv 2")
+
+
+def _reduce(directory: Path, recipe: Recipe) -> None:
+    """Remove the files of packages that the case does not name, where it names some. Raises BuildError."""
+    special = read_lock(recipe.lock).special
+    if not special.only:
+        return
+    site = directory / "lib" / f"python{recipe.python}" / "site-packages"
+    python = str(directory / "bin" / "python")
+    command = [python, "-I", "-S", only.__file__, str(site), " ".join(special.without_dependencies)]
+    ended = uv.captured([*command, " ".join(special.only)], {})
+    if ended.returncode:
+        raise BuildError(f"the environment could not be built: {ended.stderr.strip()}")
 
 
 def _is_complete(directory: Path) -> bool:
