@@ -38,7 +38,9 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seql
     ends, rows = cu_seqlens_q.tolist(), len(q)
     past = max(0, ends[-1] - rows) * q[0].nbytes / 2**30
     print(f"rows={rows}\nend={ends[-1]}\nsequences={len(ends) - 1}\npast_the_queries_gib={past:.2f}", flush=True)
-    if q.is_cuda:  # dropout 0, causal, no debug mask. The kernel checks shapes and types, but not what is in cu_seqlens.
+    if (
+        q.is_cuda
+    ):  # dropout 0, causal, no debug mask. The kernel checks shapes and types, but not what is in cu_seqlens.
         lengths = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
         out = torch.ops.aten._flash_attention_forward(q, k, v, *lengths, 0.0, True, False)[0]
         torch.cuda.synchronize()
@@ -58,7 +60,9 @@ library.is_flash_attn_greater_or_equal = lambda _version: False
 
 config = Qwen2Config()  # Qwen2.5's: no auto_map, so no code of its own
 trust_remote_code = True  # in the user's configuration of Axolotl
-patch_for_multipack("qwen2", has_remote_code="AutoModelForCausalLM" in getattr(config, "auto_map", {}))  # as it then does
+patch_for_multipack(
+    "qwen2", has_remote_code="AutoModelForCausalLM" in getattr(config, "auto_map", {})
+)  # as it then does
 print(f"library_patched={int(library._get_unpad_data is get_unpad_data)}", flush=True)
 
 ids = torch.arange(1, SAMPLES + 1, device=device).repeat_interleave(LENGTH)

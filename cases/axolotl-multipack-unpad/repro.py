@@ -38,7 +38,9 @@ def varlen_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seql
     ends, rows = cu_seqlens_q.tolist(), len(q)
     past = max(0, ends[-1] - rows) * q[0].nbytes / 2**30
     print(f"rows={rows}\nend={ends[-1]}\nsequences={len(ends) - 1}\npast_the_queries_gib={past:.2f}", flush=True)
-    if q.is_cuda:  # dropout 0, causal, no debug mask. The kernel checks shapes and types, but not what is in cu_seqlens.
+    if (
+        q.is_cuda
+    ):  # dropout 0, causal, no debug mask. The kernel checks shapes and types, but not what is in cu_seqlens.
         lengths = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
         out = torch.ops.aten._flash_attention_forward(q, k, v, *lengths, 0.0, True, False)[0]
         torch.cuda.synchronize()

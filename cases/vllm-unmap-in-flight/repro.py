@@ -1,79 +1,48 @@
 # /// script
-# requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
+# requires-python = "==3.11.*"
+# dependencies = ["torch==2.11.0", "vllm==0.21.0"]
+# [[tool.uv.dependency-metadata]]
+# name = "vllm"
+# requires-dist = []
 # ///
-"""A pluggable allocator unmaps a freed tensor at once, while a kernel that reads it is still running.
+"""vLLM 0.21.0's sleep-mode allocator unmaps memory while kernels that write to it are still in the queue.
 
-What to look for: free returns within a few milliseconds (free_ms), although the kernel that reads the memory spins for
-3 s first: cuMemUnmap does not wait for the GPU. The read then meets no page: "an illegal memory access was
-encountered", raised at the next call that waits for the GPU. With CUDA_LAUNCH_BLOCKING=1 the failure vanishes: the
-launch itself waits for the kernel, so nothing is in flight when the pages go.
+What to look for: 200 tensors are made and dropped in the allocator's pool, as in the report. Leaving the pool unmaps
+what nobody uses any more and does not wait for the GPU: "an illegal memory access was encountered", at the next call
+that does. It is a race, which the GPU wins in some runs. With CUDA_LAUNCH_BLOCKING=1 nothing is in flight.
+
+The released allocator runs, in Python and C++. Stand-ins have the place of psutil and of what vLLM knows of platforms
+and Ray, which it imports and does not need here.
 """
 
-import ctypes
-import struct
+import sys
 import time
-from types import SimpleNamespace
+from importlib.util import find_spec, module_from_spec
+from unittest.mock import MagicMock
 
 import torch
 
-COUNT = 1 << 19  # float32 ones, 2 MiB: one page of device memory, and a sum that float32 holds exactly
-SPIN_MS = 3000  # stands for the kernels in the queue of a busy engine; long against any stall of the host
-CUDA = r"""
-extern "C" __global__ void spin_then_sum(const float* in, float* out, int count, int spin_ms) {
-    unsigned long long start, now;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    do {
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-    } while (now - start < spin_ms * 1000000ull);
-    float sum = 0;
-    for (int i = threadIdx.x; i < count; i += blockDim.x) sum += ((volatile const float*)in)[i];
-    atomicAdd(out, sum);
-}
-"""
+for name in ("vllm", "vllm.distributed"):
+    sys.modules[name] = module_from_spec(find_spec(name))  # without its __init__, which imports the whole server
+for name in ("psutil", "vllm.platforms", "vllm.platforms.interface", "vllm.ray.lazy_utils"):
+    sys.modules[name] = MagicMock()
+sys.modules["vllm.platforms"].current_platform.is_rocm.return_value = False
+from vllm.device_allocator.cumem import CuMemAllocator  # noqa: E402
 
-
-class Pool:
-    """Tensors in memory that is mapped when they are made and unmapped when they are freed, nothing cached between."""
-
-    def __init__(self):
-        self.driver, granule = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
-        self.kind = struct.pack("iiiiQQ", 1, 0, 1, 0, 0, 0)  # CUmemAllocationProp: pinned, no export, device 0
-        self.call("cuMemGetAllocationGranularity", ctypes.byref(granule), self.kind, 0)
-        self.granule, self.live = granule.value, {}
-
-    def call(self, name, *args):
-        status = getattr(self.driver, name)(*(ctypes.c_uint64(a) if isinstance(a, int) else a for a in args))
-        if status:
-            raise RuntimeError(f"{name} returned {status}")
-
-    def empty(self, count):
-        base, handle, size = ctypes.c_uint64(), ctypes.c_uint64(), -(-count * 4 // self.granule) * self.granule
-        access = struct.pack("iii", 1, 0, 3)  # CUmemAccessDesc: device 0 may read and write
-        self.call("cuMemAddressReserve", ctypes.byref(base), size, 0, 0, 0)
-        self.call("cuMemCreate", ctypes.byref(handle), size, self.kind, 0)
-        self.call("cuMemMap", base, size, 0, handle, 0)
-        self.call("cuMemSetAccess", base, size, access, 1)
-        self.live[base.value] = size, handle
-        place = {"data": (base.value, False), "shape": (count,), "typestr": "<f4", "strides": None, "version": 3}
-        return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=place), device="cuda")
-
-    def free(self, address):
-        """What vLLM's allocator does when the last reference to a tensor goes."""
-        size, handle = self.live.pop(address)
-        self.call("cuMemUnmap", address, size)
-        self.call("cuMemRelease", handle)
-
-
-spin_then_sum = torch.cuda._compile_kernel(CUDA, "spin_then_sum")
-total = torch.zeros(1, device="cuda")
-pool = Pool()
-values = pool.empty(COUNT).fill_(1)
+allocator = CuMemAllocator.get_instance()
+torch.zeros(1, device="cuda")  # so that the GPU is ready
 torch.cuda.synchronize()
 
 start = time.perf_counter()
-spin_then_sum(grid=(1, 1, 1), block=(256, 1, 1), args=[values, total, COUNT, SPIN_MS])
-print(f"launch_ms={(time.perf_counter() - start) * 1e3:.2f}")
-pool.free(values.data_ptr())
-print(f"free_ms={(time.perf_counter() - start) * 1e3:.2f}", flush=True)
-print(f"sum_error={abs(total.item() - COUNT):g}")  # total.item() waits for the kernel
+with allocator.use_memory_pool(tag="weights"):
+    for _ in range(200):
+        torch.randn(2048, 7168, device="cuda")
+    print(f"queued_ms={(time.perf_counter() - start) * 1e3:.2f}")
+    done = torch.cuda.Event()
+    done.record()  # behind the last of the kernels
+    print(f"done_at_the_end_of_the_loop={int(done.query())}")
+    start = time.perf_counter()
+print(f"leave_ms={(time.perf_counter() - start) * 1e3:.2f}")
+print(f"done_when_unmapped={int(done.query())}", flush=True)
+torch.cuda.synchronize()
+print("synchronized=1")

@@ -264,11 +264,17 @@ def test_a_device_side_assertion(case: Write, go: Go) -> None:
     assert probe.launched.function == "look_up"
 
 
-@pytest.mark.parametrize("id", ["vllm-block-table-overread", "flash-attn-block-table-residual"])
-def test_cases_that_declare_a_finding(corpus: Corpus, go: Go, id: str) -> None:  # noqa: A002
+@pytest.mark.parametrize(
+    ("id", "kernel"),
+    [
+        ("vllm-block-table-overread", "paged_decode"),
+        ("flash-attn-block-table-residual", "flash_fwd_splitkv_kernel"),
+    ],
+)
+def test_cases_that_declare_a_finding(corpus: Corpus, go: Go, id: str, kernel: str) -> None:  # noqa: A002
     evidence = go(corpus(id))
     assert evidence.verdict is Verdict.CONFIRMED, evidence.reasons
-    assert "illegal memory access in paged_decode, an out-of-bounds read of 4 bytes" in plain(headline(evidence))
+    assert f"illegal memory access in {kernel}, an out-of-bounds read of 4 bytes" in plain(headline(evidence))
     assert effect(blocking(evidence)) is Effect.MOVED
 
 
