@@ -1,0 +1,33 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
+# ///
+"""A cumulative sum of a million numbers, compiled, with torch.use_deterministic_algorithms(True).
+
+What to look for: distinct_results, how many different results RUNS calls with the same input give; there must be one.
+Without torch.compile there is one (distinct_results_eager).
+"""
+
+import torch
+
+COUNT = 1_000_003  # long enough for many blocks; 30000 and less are summed in one order anyhow
+RUNS = 10
+
+
+def cumulative(x: torch.Tensor) -> torch.Tensor:
+    return x.cumsum(0)
+
+
+def distinct(results: list[torch.Tensor]) -> int:
+    return len({bytes(result.cpu().view(torch.uint8).numpy()) for result in results})
+
+
+torch.use_deterministic_algorithms(True)
+x = torch.rand(COUNT, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+compiled = torch.compile(cumulative)
+eager = [cumulative(x) for _ in range(RUNS)]
+results = [compiled(x) for _ in range(RUNS)]
+right = x.double().cumsum(0)
+print(f"distinct_results_eager={distinct(eager)}")
+print(f"distinct_results={distinct(results)}")
+print(f"rel_err={max(((result - right).norm() / right.norm()).item() for result in results):.3g}")
