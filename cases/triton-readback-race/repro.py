@@ -4,8 +4,8 @@
 # ///
 """A kernel that stores a tile to memory and loads the same tile again, with the same pointers.
 
-What to look for: wrong_launches, in how many launches a value was loaded that is not the one just stored. The compiler gave
-the store and the load different layouts (layouts=2): one thread loads what another thread stores, and nothing orders them.
+What to look for: wrong_launches, in how many launches a value was loaded that is not the one just stored. The compiler
+gave store and load different layouts (layouts=2): one thread loads what another thread stores, and nothing orders them.
 """
 
 import re
