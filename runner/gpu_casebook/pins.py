@@ -14,16 +14,19 @@ _REPOSITORY = r"^https://[A-Za-z0-9.:-]+(/[A-Za-z0-9._~-]+)+$"
 _COMMIT = "^[0-9a-f]{40}$"
 _SHA256 = "^[0-9a-f]{64}$"
 _PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*$"
+_STAYING = r"^[A-Za-z0-9_][^\s/]*(/[^\s/]+)+$"
 PATTERN_WORDS = {
     _REPOSITORY: "is not a repository's address; write it as https://HOST/OWNER/NAME",
     _COMMIT: "is not a whole commit; write its 40 digits",
     _SHA256: "is not a sha256; write its 64 digits, as sha256sum prints them",
     _PATH: "is not the path of a file in a repository",
+    _STAYING: "is not a package's file, or a pattern of files, as it is installed: vllm/platforms/*.py",
 }
 Repository = Annotated[str, Field(pattern=_REPOSITORY)]
 Commit = Annotated[str, Field(pattern=_COMMIT)]
 Sha256 = Annotated[str, Field(pattern=_SHA256)]
 FilePath = Annotated[str, Field(pattern=_PATH)]
+Staying = Annotated[str, Field(pattern=_STAYING)]
 Files = Annotated[dict[FilePath, Sha256], Field(min_length=1)]
 
 

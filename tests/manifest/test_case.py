@@ -252,7 +252,7 @@ WRONG = [
     (
         "gpus: 1",
         "gpus: 1\n    without_dependencies: [numpy]\n    only_files: [../numpy/version.py]",
-        "16: environments.current.only_files[0]: ",
+        "16: environments.current.only_files[0]: '../numpy/version.py' is not a package's file",
     ),
     (
         "numpy==2.2.6]",

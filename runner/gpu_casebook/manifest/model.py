@@ -46,7 +46,6 @@ CUDA_ERROR_PATTERN = (
 )
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
-FILES_PATTERN = r"^[A-Za-z0-9_][^\s/]*(/[^\s/]+)+$"
 LINE_PATTERN = r"^\s*\S(.*\S)?\s*$"
 INDEX_LINES = r"(?m)^(?:symptom|area): .*\n"
 """What only the index of the reports has of a manifest, where it is looked for as text."""
@@ -398,13 +397,8 @@ class EnvironmentSpec(Model):
         description="Packages that have no wheel and are built from their source distribution, inside the image and "
         "without a network: [docopt]. What they need, to run and to be built, stands in the requirements too.",
     )
-    without_dependencies: list[PackageName] = Field(
-        default_factory=list, description="Packages that are installed without what they say they depend on: [vllm]."
-    )
-    only_files: list[Annotated[str, Field(pattern=FILES_PATTERN)]] = Field(
-        default_factory=list,
-        description="What stays of the packages without dependencies, by path or pattern: [vllm/platforms/*.py].",
-    )
+    without_dependencies: list[PackageName] = Field(default_factory=list, description="Installed without dependencies.")
+    only_files: list[pins.Staying] = Field(default_factory=list, description="Of those: what stays of their files.")
     sources: list[Sources] = Field(default_factory=list, description="Upstream's own files, for both variants.")
     index: Literal["pytorch-cpu"] | None = Field(None, description="Whence builds such as torch==2.13.0+cpu come.")
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
