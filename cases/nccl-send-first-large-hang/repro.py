@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
-"""Two ranks exchange a tensor over NCCL: each begins a send, then a receive, and then waits. First a small, then a large one.
+"""Two ranks exchange a tensor over NCCL, a small one and then a large one: each begins a send, then a receive, and waits.
 
 What to look for: the small one arrives on both ranks. Of the large one nothing arrives: both ranks stand where they
 wait for the GPU. The tensors are all that differs.
