@@ -1,0 +1,29 @@
+# /// script
+# requires-python = ">=3.11,<3.13"
+# dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5", "einops==0.8.2", "packaging==26.3", "fla-core==0.6.0"]
+# ///
+"""The same batches, with the release that has the fix.
+
+What to look for: in both batches each sequence has the bits that it has alone.
+"""
+
+import torch
+from fla.ops.gated_delta_rule.chunk_fwd import chunk_gated_delta_rule_fwd_intra
+
+SEQUENCES, HEADS, WIDTH = 16, 64, 128  # with these the edge is between 17476 and 17477 tokens
+VALUE = 16  # width of the values: little, so that only the keys are so many
+
+torch.manual_seed(0)
+for tokens in (17476, 17477):
+    shape = SEQUENCES, tokens, HEADS
+    last = ((SEQUENCES - 1) * tokens * HEADS + HEADS - 1) * WIDTH  # where the last head of the last sequence begins
+    print(f"over_int32_{tokens}={last - (2**31 - 1)}")
+    k = torch.empty(*shape, WIDTH, dtype=torch.bfloat16, device="cuda").normal_(std=WIDTH**-0.5)
+    v = torch.empty(*shape, VALUE, dtype=torch.bfloat16, device="cuda").normal_()
+    g = torch.nn.functional.logsigmoid(torch.randn(shape, device="cuda"))
+    beta = torch.rand(shape, device="cuda").bfloat16()
+    together, *_ = chunk_gated_delta_rule_fwd_intra(k=k, v=v, g=g, beta=beta)
+    for i in (0, 8, 15):
+        alone, *_ = chunk_gated_delta_rule_fwd_intra(*(x[i : i + 1] for x in (k, v, g, beta)))
+        print(f"different_{tokens}_{i}={(together[i] != alone[0]).sum().item()}", flush=True)
+    del k, v, together
