@@ -2,10 +2,10 @@
 # requires-python = ">=3.11,<3.13"
 # dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
-"""A gradient kernel that compiles, runs, raises nothing, and is wrong where K != V: upstream's own, of 2024-05-24.
+"""A gradient kernel that compiles, runs, raises nothing, and is wrong where K != V: upstream's own, of May 2024.
 
 repro.py has it from before the fix, fixed.py from the commit with it; the scripts are the same. Its mask of the initial
-state is [BK, BV] for a tile that is [BV, BK]. Here BK == BV, so it fits and masks the wrong elements: dq_rel_err is over
+state is [BK, BV] for a tile that is [BV, BK]. Here BK == BV, so it fits and masks the wrong ones: dq_rel_err is over
 0.1 where K != V and rounding error where K == V, for there the mask is its own transpose. TRITON_INTERPRET=1 runs both
 without a GPU. fla/ops/rwkv6/recurrent_fuse.py must be importable; case.yaml has the commits.
 """
@@ -73,7 +73,8 @@ def dq_rel_err(K, V):
         S = np.exp(w[t].astype(np.float64))[:, None] * S + np.outer(k[t].astype(np.float64), v[t])
 
     dq = to_device(np.zeros((T, K), np.float32))
-    arrays = dict(k=k, v=v, w=w, u=np.zeros(K, np.float32), do=dy, initial_state=buffer, h0=buffer, dq_aux=np.zeros_like(k))
+    arrays = dict(k=k, v=v, w=w, u=np.zeros(K, np.float32), do=dy, initial_state=buffer, h0=buffer)
+    arrays |= dict(dq_aux=np.zeros_like(k))
     given = {name: to_device(array) for name, array in arrays.items()}
     given |= dict(s_qk_h=T * K, s_qk_t=K, s_qk_d=1, s_vo_h=T * V, s_vo_t=V, s_vo_d=1, s_k_h=T * K, s_v_h=T * V)
     given |= dict(dq=dq, B=1, H=1, T=T, scale=1.0, BK=BK, BV=BV, DK=K, DV=V, K=K, V=V)
