@@ -17,6 +17,7 @@ from gpu_casebook.images.build import ensure
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.run import attesting
+from gpu_casebook.run import trials as side_by_side
 from gpu_casebook.trial import Recipe
 from tests.fakes import locked
 
@@ -87,6 +88,12 @@ def none_set_aside(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest
     place = tmp_path_factory.mktemp("aside")
     monkeypatch.setattr(hardware, "lock_directory", lambda: place)
     monkeypatch.setattr(attesting, "user_cache_path", lambda _name: place)
+
+
+@pytest.fixture(autouse=True)
+def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were no memory for trials side by side: tests that want them give it back."""
+    monkeypatch.setattr(side_by_side, "TRIAL_BYTES", 2**60)
 
 
 @dataclass(frozen=True)

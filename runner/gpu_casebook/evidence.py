@@ -155,6 +155,15 @@ class Trial(Document):
         return self.sanitizer.tool if self.sanitizer else None
 
 
+class Sharing(Document):
+    """How trials shared the machine, or the GPU."""
+
+    at_once: int
+    """So many ran at once at most."""
+    repeated: str | None = None
+    """What a trial beside others did that was not expected: all that count were then repeated, without others."""
+
+
 class Rate(Document):
     """k of n trials as expected, with the 95 % Wilson interval. `infra` trials are counted apart, not in n.
 
@@ -350,6 +359,8 @@ class Evidence(Document):
     rates: dict[Variant, Rate] = Field(default_factory=dict)
     demand: Demand | None = None
     trials: list[Trial] = Field(default_factory=list)
+    sharing: Sharing | None = None
+    """None where one ran after the other."""
     short: bool = False
     """A person asked for fewer trials than the case does."""
     sanitized: list[Trial] = Field(default_factory=list)

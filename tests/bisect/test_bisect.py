@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpu_casebook import cli
-from gpu_casebook.devices import hardware
+from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
@@ -347,7 +347,7 @@ def test_a_gpu_is_held_while_trials_run_and_not_while_something_is_installed(
         return prepare(recipe, note)
 
     monkeypatch.setattr(hardware, "gpus", lambda: [H200])
-    monkeypatch.setattr(hardware, "lock_gpus", lock)
+    monkeypatch.setattr(ledger, "hold", lock)
     monkeypatch.setattr(engine, "gpu_access", lambda: GpuAccess(mode="direct"))
     monkeypatch.setattr(engine, "prepare", prepared)
     engine.bad = ["2.2.6"]

@@ -95,7 +95,7 @@ def test_what_selects_nothing_is_told_what_there_is(three: Checkout, asked: dict
 
 
 def test_a_job_says_what_its_manifest_asks_for(checkout: Checkout) -> None:
-    add(checkout, "tiny", MANIFEST.replace("gpus: 1", "gpus: 2\n    share_gpu: true"))
+    add(checkout, "tiny", MANIFEST.replace("gpus: 1", "gpus: 2\n    alone: false"))
     job = chosen(checkout).jobs[0]
     assert (job.gpus, job.shared, job.compute_capability) == (2, True, ">=7.0,<10.0")
     assert (job.failure, job.project, job.grade.value) == ("wrong-numbers", "owner/name", "hardware")

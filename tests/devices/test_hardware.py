@@ -1,10 +1,6 @@
 """GPUs of this host. Without one: a driver's library that answers as NVML does stands in for it."""
 
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpu_casebook.devices import hardware
-from gpu_casebook.devices.hardware import HostGpu, gpus, lock_directory, lock_gpus, meets, suitable
+from gpu_casebook.devices.hardware import HostGpu, gpus, meets, suitable
 from gpu_casebook.evidence import Gpu
 from gpu_casebook.manifest.model import EnvironmentSpec
 
@@ -159,128 +155,3 @@ def test_what_a_trial_sees_can_be_asked_too() -> None:
 def test_suitable_are_the_fit_ones_and_the_freest_first() -> None:
     busy = replace(H200, index=2, free_bytes=5)
     assert suitable(spec(compute_capability=">=9"), [busy, A100, H200]) == [0, 2]
-
-
-@pytest.fixture(autouse=True)
-def real_locks(none_set_aside: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the usual place, where other processes look for them."""
-    monkeypatch.setattr(hardware, "lock_directory", lock_directory)
-
-
-@pytest.fixture
-def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "pynvml", FakeNvml([H200, A100]))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(hardware, "_POLL_S", 0.01)
-
-
-HOLDER = """
-import sys, tempfile
-tempfile.tempdir = sys.argv[1]
-from gpu_casebook.devices import hardware
-with hardware._lock(hardware.lock_directory() / "GPU-aaaa.lock", "GPU 0", print):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def holder(two_gpus: None, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Another process that holds GPU 0 until its stdin closes."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
-
-
-def test_a_gpu_is_held_by_one_process_at_a_time(holder: "subprocess.Popen[str]") -> None:
-    told = threading.Event()
-    notes: list[str] = []
-
-    def wait(text: str) -> None:
-        notes.append(text)
-        assert holder.stdin
-        holder.stdin.close()  # the other one gives it back once we have said that we wait
-        told.set()
-
-    with lock_gpus([0], wait):
-        assert told.is_set()
-        assert holder.wait(60) == 0
-    assert len(notes) == 1
-    assert notes[0].startswith(f"waiting for GPU 0: process {holder.pid} (")
-
-
-def test_a_killed_holder_holds_nothing(holder: "subprocess.Popen[str]") -> None:
-    holder.kill()
-    holder.wait()
-    notes: list[str] = []
-    with lock_gpus([0], notes.append):
-        pass
-    assert notes == []
-
-
-def test_another_gpu_is_free(holder: "subprocess.Popen[str]") -> None:
-    notes: list[str] = []
-    with lock_gpus([1], notes.append):
-        pass
-    assert notes == []
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_lock_is_given_back_after_an_error(tmp_path: Path) -> None:
-    notes: list[str] = []
-    with pytest.raises(ValueError, match="x"), lock_gpus([0, 1], notes.append):
-        raise ValueError("x")
-    with ExitStack() as stack:
-        stack.enter_context(lock_gpus([1, 0], notes.append))
-    assert notes == []
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_a_gpu_is_shared_by_those_who_share_and_by_nobody_else() -> None:
-    told = threading.Event()
-    order: list[str] = []
-
-    def alone() -> None:
-        with lock_gpus([0], lambda _: told.set()):
-            order.append("alone")
-
-    with lock_gpus([0], print, shared=True):
-        with lock_gpus([0], pytest.fail, shared=True):
-            order.append("shared")
-        other = threading.Thread(target=alone)
-        other.start()
-        assert told.wait(60)
-        order.append("still shared")
-    other.join(60)
-    assert order == ["shared", "still shared", "alone"]
-
-
-def test_who_shares_waits_for_who_does_not(holder: "subprocess.Popen[str]") -> None:
-    notes: list[str] = []
-
-    def wait(text: str) -> None:
-        notes.append(text)
-        holder.kill()
-
-    with lock_gpus([0], wait, shared=True):
-        assert holder.wait(60)
-    assert notes[0].startswith(f"waiting for GPU 0: process {holder.pid} (")
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_locks_are_for_all_users_of_the_host(tmp_path: Path) -> None:
-    with lock_gpus([0], print):
-        directory = tmp_path / "casebook-gpus"
-        assert directory.stat().st_mode & 0o7777 == 0o777
-        assert (directory / "GPU-aaaa.lock").stat().st_mode & 0o666 == 0o666
-
-
-def test_a_gpu_nobody_knows_is_locked_by_its_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "pynvml", FakeNvml([], there=False))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with lock_gpus([5], print):
-        assert (tmp_path / "casebook-gpus" / "index-5.lock").exists()

@@ -116,8 +116,9 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def case(checkout: Checkout) -> Case:
-    directory = checkout.write().parent
+def case(checkout: Checkout, change: Callable[[str, str], str]) -> Case:
+    """A case that has its GPU for itself."""
+    directory = checkout.write(change("gpus: 1", "gpus: 1\n    alone: true")).parent
     write_locks(directory)
     return find(checkout.root, "tiny", IMAGES)
 
@@ -220,7 +221,7 @@ def test_a_process_that_stays_ends_the_trials_but_breaks_no_gpu(case: Case, engi
 def test_on_a_shared_gpu_others_trials_and_memory_are_no_fault(
     checkout: Checkout, engine: FakeEngine, driver: Driver, change: Callable[[str, str], str]
 ) -> None:
-    path = checkout.write(change("gpus: 1", "gpus: 1\n    share_gpu: true"))
+    path = checkout.write(change("gpus: 1", "gpus: 1\n    alone: false"))
     write_locks(path.parent)
     driver.states = [IDLE, LEFT, LEAK, STRANGER]
     evidence, said = go(find(checkout.root, "tiny", IMAGES), engine)
@@ -231,7 +232,7 @@ def test_on_a_shared_gpu_others_trials_and_memory_are_no_fault(
 
 def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> None:
     driver.states = [GpuState(lost="it needs a reset")]
-    with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], print, shared=True) as on:
+    with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], print, share=0) as on:
         result = on.run(
             on.engine.prepare(Recipe(image="cpu", lock=""), print),
             TrialRequest(files={}, arguments=["repro.py"], gpus=[0]),

@@ -21,6 +21,7 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.docker import engine, running
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.docker.options import Part
+from gpu_casebook.engines.docker.payload import archive_of
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
@@ -229,7 +230,7 @@ def sleeper() -> bytes:
         r"(/\S+)", subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     )
     files = {program: "bin/sleep"} | {library: library.lstrip("/") for library in libraries}
-    return engine._archive({name: Path(path).read_bytes() for path, name in files.items()}, mode=0o755)
+    return archive_of({name: Path(path).read_bytes() for path, name in files.items()}, mode=0o755)
 
 
 def imported(client: DockerClient, root: bytes) -> ImageFacts:
@@ -346,7 +347,7 @@ def test_pulling_says_which_image(docker_client: DockerClient) -> None:
 
 
 def test_files_of_a_payload_may_be_read_by_all_and_changed_by_none() -> None:
-    archive = engine._archive({"b/c/d.py": b"1", "a.py": b"22"})
+    archive = archive_of({"b/c/d.py": b"1", "a.py": b"22"})
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         entries = {entry.name: (entry.mode, entry.uid, entry.size) for entry in opened}
     assert entries == {"b": (0o755, 0, 0), "b/c": (0o755, 0, 0), "b/c/d.py": (0o644, 0, 1), "a.py": (0o644, 0, 2)}
@@ -356,7 +357,7 @@ def test_files_of_a_payload_may_be_read_by_all_and_changed_by_none() -> None:
     ("files", "blocks"), [({}, 0), ({"a.py": b"1"}, 2), ({"b/c.py": b"1" * 513, "d": b""}, 1 + 3 + 1)]
 )
 def test_a_payload_has_no_padding_behind_its_end(files: dict[str, bytes], blocks: int) -> None:
-    archive = engine._archive(files)
+    archive = archive_of(files)
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         assert [entry.name for entry in opened if entry.isfile()] == sorted(files)
     assert len(archive) == (blocks + 2) * tarfile.BLOCKSIZE

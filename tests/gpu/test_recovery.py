@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpu_casebook.devices import hardware
+from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, assess
@@ -62,7 +62,7 @@ def gpu() -> Iterator[HostGpu]:
     found = hardware.gpus()
     if not found:
         pytest.skip("no NVIDIA GPU answers here")
-    with hardware.lock_gpus([found[0].index], print):
+    with ledger.hold([found[0].index], print):
         yield found[0]
 
 

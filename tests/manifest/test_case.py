@@ -280,8 +280,8 @@ WRONG = [
     ("gpus: 1", "gpus: 0", "15: environments.current.compute_capability: asks for a GPU, but gpus is 0; set gpus: 1"),
     (
         "image: cpu",
-        "image: cpu\n    share_gpu: true",
-        "18: environments.interpreter.share_gpu: asks for a GPU, but gpus is 0; set gpus: 1 or leave it out",
+        "image: cpu\n    gpu_memory: 4GiB",
+        "18: environments.interpreter.gpu_memory: asks for a GPU, but gpus is 0; set gpus: 1 or leave it out",
     ),
     # YAML's surprises
     (

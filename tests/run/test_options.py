@@ -22,6 +22,7 @@ OTHER: dict[str, Any] = {
     "trials": 7,
     "timeout_s": 90.5,
     "gpus": (1, 2),
+    "at_once": 3,
     "keep": True,
     "probes": False,
     "zygote": True,
@@ -89,6 +90,7 @@ def test_settings_of_runs_that_exist_are_read_and_written_alike() -> None:
         "image": None,
         "trials": 3,
         "timeout_s": 60.0,
+        "at_once": None,
         "probes": False,
         "zygote": True,
     }

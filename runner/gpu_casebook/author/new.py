@@ -18,7 +18,7 @@ from gpu_casebook.author.check import read_script
 from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, Proposal, files, parse_report, script
 from gpu_casebook.author.imports import Requirements, active_python, ask, imports, loaded, relative, variables
 from gpu_casebook.author.propose import agree, proof, propose, told_apart
-from gpu_casebook.devices import hardware
+from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.errors import BuildError, Problem, UsageError
 from gpu_casebook.kinds import Variant
@@ -399,7 +399,7 @@ class _Making:
             gpus=gpus,
             watch=Watch.from_second(min(HANG_AFTER_S, limit / 2), gpus=bool(gpus)),
         )
-        with hardware.lock_gpus(gpus, self.say) if gpus and engine.local else nullcontext():
+        with ledger.hold(gpus, self.say) if gpus and engine.local else nullcontext():
             return engine.run(prepared, request)
 
     def _with_failure(self, draft: Draft, results: Sequence[TrialResult]) -> Draft:

@@ -11,6 +11,7 @@ import typer
 
 from gpu_casebook.cli.base import (
     EPILOG,
+    AtOnceOption,
     EngineOption,
     EnvironmentOption,
     GpuOption,
@@ -51,6 +52,7 @@ def run_one(
     gpu: GpuOption = None,
     keep: KeepOption = False,
     probes: ProbesOption = True,
+    at_once: AtOnceOption = None,
     zygote: ZygoteOption = False,
     reports: ReportsOption = None,
     expect: Annotated[
@@ -88,6 +90,7 @@ def run_one(
         gpu=gpu,
         keep=keep,
         probes=probes,
+        at_once=at_once,
         zygote=zygote,
     )
     if environment:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpu_casebook.cli.base import (
+    AtOnceOption,
     EngineOption,
     ImageOption,
     ProbesOption,
@@ -83,6 +84,7 @@ def run_many(
     trials: TrialsOption = None,
     timeout: TimeoutOption = None,
     probes: ProbesOption = True,
+    at_once: AtOnceOption = None,
     zygote: ZygoteOption = False,
     max_age: MaxAgeOption = "7d",
     reports: ReportsOption = None,
@@ -115,7 +117,7 @@ def run_many(
         root=str(top),
         reports=str((reports or top / "reports").resolve()),
         engine=engine,
-        options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, zygote=zygote),
+        options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, zygote=zygote, at_once=at_once),
     )
     request = run.Request(
         settings=settings,

@@ -27,8 +27,9 @@ from gpu_casebook.corpus import fleet_node, worker
 from gpu_casebook.corpus.events import Event, Machine, Start
 from gpu_casebook.corpus.fleet_node import Attested, Came
 from gpu_casebook.corpus.model import End, Settings, ended
-from gpu_casebook.corpus.pool import SPARE_S, WORK, cores
+from gpu_casebook.corpus.pool import SPARE_S, WORK
 from gpu_casebook.corpus.schedule import impossible
+from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_path, keep
@@ -108,7 +109,7 @@ class Fleet:
         work: str = WORK,
     ) -> None:
         self._settings, self._address, self._say, self._work = settings, address, say, work
-        self._jobs = jobs or cores()
+        self._jobs = jobs or hardware.cores()
         self._open = ExitStack()
         self._nodes: dict[str, Machine] = {}  # by the id that Ray has for the node
         self._refused: dict[str, str] = {}

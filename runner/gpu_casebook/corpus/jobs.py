@@ -80,6 +80,8 @@ def _try(start: Start, settings: Settings, console: Console) -> _Came:
     root, reports = Path(settings.root), Path(settings.reports)
     case = find(root, start.job.case, known_images(root))
     options = replace(settings.options, environment=start.job.environment, gpus=start.gpus or None)
+    if not start.job.gpus:  # jobs fill the cores
+        options = replace(options, at_once=options.at_once or 1)
     with registry.choose(settings.engine, root, console.say) as engine:
         result = (prepare_case if start.builds else run_case)(case, options, engine, console)
     if result is None:

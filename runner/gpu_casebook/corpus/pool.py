@@ -4,7 +4,6 @@ They are fresh interpreters, never forks of the driver, in sessions of their own
 then hangs up on them. See `gpu_casebook.corpus.worker` for their side.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -22,11 +21,6 @@ from gpu_casebook.corpus.worker import STOP_S
 
 WORK = "gpu_casebook.corpus.jobs:run_job"
 SPARE_S = 1.0
-
-
-def cores() -> int:
-    """Return how many of this machine's cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 class WorkerProcess:

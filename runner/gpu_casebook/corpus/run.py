@@ -120,7 +120,7 @@ def local_machine(jobs: int | None, gpus: Sequence[int] | None, *, elsewhere: bo
 
     `elsewhere`: the engine is on another machine, whose GPUs can't be counted here; those named are taken to be there.
     """
-    found = Machine(name=socket.gethostname(), cores=jobs or pool.cores(), gpus=hardware.gpus())
+    found = Machine(name=socket.gethostname(), cores=jobs or hardware.cores(), gpus=hardware.gpus())
     if elsewhere:
         return replace(found, gpus=[HostGpu(index=index) for index in gpus or ()])
     if gpus is None:

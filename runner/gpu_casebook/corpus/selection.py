@@ -133,7 +133,7 @@ def _job(case: Case, environment: str) -> Job:
         project=manifest.upstream.project,
         grade=spec.grade,
         gpus=spec.gpus,
-        shared=spec.share_gpu,
+        shared=spec.gpus > 0 and not case.alone(environment),
         compute_capability=spec.compute_capability,
     )
 

@@ -1,13 +1,10 @@
-"""GPUs of this host: which there are, which fit an environment or are set aside, and a lock for each."""
+"""GPUs of this host: which there are, which fit an environment or are set aside; and its cores."""
 
 import ctypes
-import fcntl
 import os
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +16,7 @@ from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.evidence import Gpu
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.text import one_line
-from gpu_casebook.trial import Note
 
-_POLL_S = 0.5
 _SUFFIX = ".aside"
 
 
@@ -39,6 +34,11 @@ class HostGpu:
     driver: str = ""
     pci: str = ""  # its address as "00000000:00:06.0", by which the kernel log knows it
     aside: str | None = None  # why it is not to be used, and what to do about it: see `set_aside`
+
+
+def cores() -> int:
+    """Return how many of this machine's cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def gpus() -> list[HostGpu]:
@@ -115,7 +115,7 @@ def _unfit(spec: EnvironmentSpec, gpu: HostGpu | Gpu) -> str | None:
 
 
 def lock_directory() -> Path:
-    """Shared by all users of the host. Not sticky: the kernel refuses to open other users' files in such a place."""
+    """Of notes and locks, for all users. Not sticky: the kernel refuses to open other users' files in such a place."""
     directory = Path(tempfile.gettempdir()) / "casebook-gpus"
     with suppress(FileExistsError):
         directory.mkdir()
@@ -160,44 +160,3 @@ def take_back(*, dry_run: bool) -> list[str]:
 
 def _note_of(uuid: str) -> Path:
     return lock_directory() / f"{uuid}{_SUFFIX}"
-
-
-@contextmanager
-def lock_gpus(indices: Sequence[int], wait: Note, *, shared: bool = False) -> Iterator[None]:
-    """Hold these GPUs, and wait for every other runner on this host that has one, whichever user's it is.
-
-    With `shared`, others that share may have them too. `wait` is called with the name of the holder.
-    """
-    uuids = {gpu.index: gpu.uuid for gpu in gpus()}
-    names = {uuids.get(index, f"index-{index}"): index for index in indices}
-    with ExitStack() as held:
-        for name in sorted(names):  # in one order everywhere, so that two runners never wait for each other
-            held.enter_context(_lock(lock_directory() / f"{name}.lock", f"GPU {names[name]}", wait, shared=shared))
-        yield
-
-
-@contextmanager
-def _lock(path: Path, what: str, wait: Note, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock, with our name in its file. The kernel gives it back when this process ends, however it does."""
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    announced = None
-    with path.open("a", encoding="utf-8") as file:
-        with suppress(OSError):  # the file is another user's, who has done so
-            path.chmod(0o666)
-        while True:
-            try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                holder = path.read_text(encoding="utf-8", errors="replace")
-                if holder != announced:
-                    announced = holder
-                    wait(f"waiting for {what}: {holder or 'another runner'} has it")
-                time.sleep(_POLL_S)
-        try:
-            path.write_text(f"process {os.getpid()} ({' '.join(sys.argv)[:120]})", encoding="utf-8")
-            yield
-        finally:
-            path.write_text("", encoding="utf-8")
-            # Closing is not enough: a process that was forked meanwhile has the same file open.
-            fcntl.flock(file, fcntl.LOCK_UN)

@@ -114,10 +114,16 @@ class Engine(Protocol):
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         """Run one trial to its end; one that changed a file of its environment is `infra`.
 
+        Threads may run trials at once.
+
         Raises EngineError if the engine goes away meanwhile.
         On KeyboardInterrupt the trial's processes are gone when the exception leaves this call.
         """
         raise NotImplementedError
+
+    def end_trials(self) -> None:
+        """End the trials that other threads run now: their `run` returns or raises soon. Without it they run on."""
+        return
 
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
         """Remove what runs that were killed left behind; return a line for each thing that is removed, or would be."""

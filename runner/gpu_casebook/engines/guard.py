@@ -1,5 +1,6 @@
 """Trials on an engine, with its GPUs checked before and after each: `devices.hygiene` judges what is read here."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 import psutil
 import pynvml
 
-from gpu_casebook.devices import hardware, kernel_log
+from gpu_casebook.devices import hardware, kernel_log, ledger
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
@@ -98,45 +99,84 @@ def _ours(pid: int) -> bool:
 class Guard:
     """Runs trials on `engine`, but none on a GPU that is not fit: that is the machine's fault.
 
-    Use it only while `gpus` are locked: trials that are found on them are then no others' trials. If they are `shared`,
-    others' trials may be on them at any time, and which processes and how much memory are there says nothing.
+    Use it only while `hold_gpus` holds: trials that are found on the GPUs are then no others' trials. With a `share`,
+    the bytes of each GPU that a trial takes, others' trials may be there at any time, and which processes and how much
+    memory are there says nothing. Threads may run trials at once.
     """
 
     def __init__(
-        self, engine: Engine, gpus: Sequence[HostGpu], faults: kernel_log.Faults, say: Note, *, shared: bool = False
+        self, engine: Engine, gpus: Sequence[HostGpu], faults: kernel_log.Faults, say: Note, *, share: int | None = None
     ) -> None:
         self.engine = engine
         self.given_up: str | None = None  # why no more trials can be run
-        self.xids: list[Xid] = []  # what the kernel log got about the GPUs during the last trial
         self._gpus, self._faults, self._say = gpus, faults, say
         self._start: dict[str, GpuState] = {}
-        self._shared = shared
+        self._share = share
         self._said_shared: set[str] = set()
+        self._checks = threading.Lock()
+        self._running: list[list[Xid]] = []  # what the kernel log got during each trial that runs now
+        self._last = threading.local()
+        self._stopped = threading.Event()
+
+    @property
+    def xids(self) -> Sequence[Xid]:
+        """What the kernel log got about the GPUs during the last trial of this thread, and of those beside it."""
+        return getattr(self._last, "xids", ())
 
     def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
-        """Hold the GPUs, where they are this machine's, against every other runner; `wait` is told who has one."""
-        if not self._gpus:
+        """Hold the GPUs against every other runner, where they are this machine's and its trials do not share them.
+
+        `wait` is told who has one.
+        """
+        if not self._gpus or self._share is not None:
             return nullcontext()
-        return hardware.lock_gpus([gpu.index for gpu in self._gpus], wait, shared=self._shared)
+        return ledger.hold([gpu.index for gpu in self._gpus], wait)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """Run a trial as the engine does, unless a GPU is unfit before it; a GPU that broke meanwhile spoils it."""
-        self.xids = []
+        """Run a trial as the engine does, unless a GPU is unfit before it; a GPU that broke meanwhile spoils it.
+
+        A trial that shares GPUs waits until there is room.
+        """
+        self._last.xids = ()
         if not request.gpus:
             return self.engine.run(prepared, request)
+        if not self._gpus or self._share is None:
+            return self._run(prepared, request)
+        with ledger.hold([gpu.index for gpu in self._gpus], self._say, self._share, self._pause):
+            return self._run(prepared, request)
+
+    def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         if self._is_over(self._faults()):
             return TrialResult(stdout="", stderr="", duration_s=0.0, infra=self.given_up)
-        result = self.engine.run(prepared, request)
-        self.xids = self._faults()
-        over = self._is_over(self.xids)
+        ours: list[Xid] = []
+        with self._checks:
+            self._running.append(ours)
+        try:
+            result = self.engine.run(prepared, request)
+        finally:
+            over = self._is_over(self._faults(), ours)
+        self._last.xids = ours
         return replace(result, exit_status=None, signal=None, infra=self.given_up) if over else result
 
-    def _is_over(self, xids: Sequence[Xid]) -> bool:
-        """Check the GPUs; return whether no more trials can be run."""
-        for gpu in self._gpus:
-            if self.given_up is None:
-                self.given_up = hardware.why_aside(gpu.uuid) or self._unfit(gpu, xids)
-        return self.given_up is not None
+    def end_trials(self) -> None:
+        """End the trials of other threads, which then raise or return, and keep those that wait from starting."""
+        self._stopped.set()
+        self.engine.end_trials()
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise KeyboardInterrupt
+
+    def _is_over(self, xids: Sequence[Xid], ended: list[Xid] | None = None) -> bool:
+        """Check the GPUs; return whether no more trials can be run. `ended` is the list of a trial that is over."""
+        with self._checks:
+            for noted in self._running:
+                noted.extend(xids)  # which process a fault is about can't be told across pid namespaces
+            self._running = [noted for noted in self._running if noted is not ended]
+            for gpu in self._gpus:
+                if self.given_up is None:
+                    self.given_up = hardware.why_aside(gpu.uuid) or self._unfit(gpu, xids)
+            return self.given_up is not None
 
     def _unfit(self, gpu: HostGpu, xids: Sequence[Xid]) -> str | None:
         health = self._settled(gpu, kernel_log.of_gpus(xids, [gpu.pci] if gpu.pci else []))
@@ -167,7 +207,7 @@ class Guard:
     def _health(self, gpu: HostGpu, xids: Sequence[Xid]) -> Health:
         """Assess the GPU against the least memory taken in this run: what a killed run left goes away some time."""
         now = read(gpu.uuid)
-        if self._shared:
+        if self._share is not None:
             now = replace(now, processes=None, ours=frozenset(), used_bytes=None)
         before = self._start.setdefault(gpu.uuid, now)
         if now.used_bytes is not None and now.used_bytes < (before.used_bytes or 0):
@@ -176,10 +216,10 @@ class Guard:
 
 
 @contextmanager
-def guarded(engine: Engine, gpus: Sequence[int], say: Note, *, shared: bool = False) -> Iterator[Guard]:
+def guarded(engine: Engine, gpus: Sequence[int], say: Note, *, share: int | None = None) -> Iterator[Guard]:
     """Run trials on the engine with its GPUs checked, if they are this machine's."""
     if gpus and not engine.local:
         say("GPUs: not checked between trials, since the engine is on another machine")
     own = [gpu for gpu in hardware.gpus() if gpu.index in gpus] if engine.local else []
     with kernel_log.watch([gpu.pci for gpu in own]) as faults:
-        yield Guard(engine, own, faults, say, shared=shared)
+        yield Guard(engine, own, faults, say, share=share)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from gpu_casebook.evidence import Demand, Outcome, Rate, Trial, Verdict
+from gpu_casebook.evidence import Demand, Observation, Outcome, Rate, Trial, Verdict
 from gpu_casebook.judging.description import FIGURES_SHOWN, digests, endings, spread
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
@@ -113,6 +113,18 @@ class Ruling(NamedTuple):
     headline: str
 
 
+def _expected(variant: Variant, number: int) -> Trial:
+    return Trial(
+        variant=variant,
+        number=number,
+        outcome=Outcome.AS_EXPECTED,
+        observation=Observation(),
+        duration_s=0.0,
+        stdout="",
+        stderr="",
+    )
+
+
 def decide(trials: Sequence[Trial], asked: Terms) -> Decision:
     """Return the verdict on these trials, as if there were no more to come."""
     tally = Tally(trials, asked)
@@ -157,6 +169,14 @@ class Tally:
         if self.used(Variant.FIXED) < self.used(Variant.REPRO):
             turns.reverse()
         return next(filter(self.wants, turns), None)
+
+    def due(self, most: int) -> list[tuple[Variant, int]]:
+        """Return whose trials are next, up to `most`, with their numbers, if each of them does what is expected."""
+        tally, due = self, list[tuple[Variant, int]]()
+        while len(due) < most and (variant := tally.next):
+            due.append((variant, tally.used(variant) + 1))
+            tally = Tally([*tally.trials, _expected(*due[-1])], self.asked)
+        return due
 
     def most(self, variant: Variant) -> int:
         """How many trials of this variant there can be at most, after these."""

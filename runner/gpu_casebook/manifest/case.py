@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from gpu_casebook.errors import ManifestError, Problem, UsageError
 from gpu_casebook.files import read_bytes, read_text, unreadable
-from gpu_casebook.kinds import Variant
+from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
 from gpu_casebook.manifest.model import (
     INDEX_LINES,
@@ -72,6 +72,13 @@ class Case:
         override = spec.expect.repro if variant is Variant.REPRO else spec.expect.fixed
         base = self.variant(variant).expect
         return base if override is None else base.overridden_by(override)
+
+    def alone(self, environment: str) -> bool:
+        """Return whether its trials have the GPUs, or the machine, for themselves: also where time is measured."""
+        spec, repro = self.environment(environment), self.expectation(environment, Variant.REPRO)
+        measured = repro.rate or repro.differs or repro.growth or repro.hang
+        usual = spec.gpus > 1 or bool(measured) or self.manifest.failure in {Failure.HANG, Failure.RACE, Failure.LEAK}
+        return usual if spec.alone is None else spec.alone
 
     def requirements(self, environment: str, variant: Variant) -> list[str]:
         """Return the environment's requirements and the variant's own."""

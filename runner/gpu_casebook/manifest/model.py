@@ -403,9 +403,13 @@ class EnvironmentSpec(Model):
     index: Literal["pytorch-cpu"] | None = Field(None, description="Whence builds such as torch==2.13.0+cpu come.")
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] = Field(PYTHON, description="Minor version: '3.11'.")
     gpus: Annotated[int, Field(ge=0, le=64)] = Field(0, description="How many GPUs a trial needs.")
-    share_gpu: bool = Field(
-        default=False,
-        description="Trials need little of a GPU and do not measure its time: cases that say so may share one.",
+    gpu_memory: Bytes | None = Field(
+        None, description="What a trial takes of a GPU that it may share, where it is over 2 GiB: '34GiB'."
+    )
+    alone: bool | None = Field(
+        None,
+        description="Whether a trial has its GPUs for itself, or where it needs none, the machine. Without it: a hang, "
+        "a race, a leak, what is measured (rate, differs, growth), and what needs several GPUs.",
     )
     compute_capability: Versions | None = Field(None, description="Range the case can run on: '>=7.0,<10.0'.")
     driver: Versions | None = Field(None, description="Range of NVIDIA driver versions, such as '>=580'.")

@@ -134,7 +134,7 @@ def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
 def _hardware(name: str, spec: Mapping[str, Any], repro: _Written | None) -> Iterator[Breach]:
     if not spec or spec.get("gpus", 0) != 0:
         return
-    for key in ("compute_capability", "driver", "share_gpu"):
+    for key in ("compute_capability", "driver", "gpu_memory"):
         if spec.get(key):
             yield ("environments", name, key), "asks for a GPU, but gpus is 0; set gpus: 1 or leave it out"
     if repro and repro.expectation.sanitizer:

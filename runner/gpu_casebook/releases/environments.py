@@ -158,7 +158,7 @@ def environments(
     with (
         sole(_locks() / f"{plan.case.id}.lock", _refuse, busy),
         engine.throwaway() as apart,
-        guarded(apart, plan.gpus, console.say, shared=plan.spec.share_gpu) as guard,
+        guarded(apart, plan.gpus, console.say, share=plan.share) as guard,
     ):
         yield EngineEnvironments(plan=plan, variant=variant, guard=guard, signature=signature)
 

@@ -70,6 +70,14 @@ class Options:
         metavar="N[,N]",
         repeated=False,
     )
+    at_once: int | None = _option(
+        "--at-once",
+        "Trials at once. Without it: as the case and the machine allow. 1: one after the other.",
+        metavar="N",
+        min=1,
+        repeated=False,
+        corpus=True,
+    )
     keep: bool = _option("--keep", "Leave what the trials ran in, and say where it is.", default=False, repeated=False)
     probes: bool = _option(
         "--probes/--no-probes", "Whether to look at the failure with instruments afterwards.", default=True, corpus=True

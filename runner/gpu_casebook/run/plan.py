@@ -51,6 +51,11 @@ class Plan:
         return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
 
     @property
+    def share(self) -> int | None:
+        """Return what a trial takes of each GPU, in bytes; None if nobody else may have it meanwhile."""
+        return None if self.case.alone(self.environment) else self.spec.gpu_memory or 0
+
+    @property
     def watch(self) -> Watch | None:
         """Return how to look for a hang, if repro declares one. Trials of fixed are watched alike."""
         hang = self.case.expectation(self.environment, Variant.REPRO).hang

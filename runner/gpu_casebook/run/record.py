@@ -13,6 +13,7 @@ from gpu_casebook.evidence import (
     EnvironmentFacts,
     Evidence,
     ProbeRecord,
+    Sharing,
     Trial,
     UpstreamFacts,
 )
@@ -36,6 +37,7 @@ def evidence(
     sanitized: Sequence[Trial],
     probes: Sequence[ProbeRecord],
     loaded: Mapping[Variant, Loaded],
+    sharing: Sharing | None,
     started: datetime,
     durations: Durations,
     runner: str,
@@ -57,6 +59,7 @@ def evidence(
         rates=decision.rates,
         demand=decision.demand,
         trials=list(trials),
+        sharing=sharing,
         short=plan.trials < plan.case.manifest.trials,
         sanitized=list(sanitized),
         probes=list(probes),

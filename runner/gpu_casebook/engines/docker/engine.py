@@ -1,15 +1,13 @@
 """Trials in containers, here or on the machine that DOCKER_HOST names: nothing is mounted from the client."""
 
 import hashlib
-import io
-import tarfile
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import datetime
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self
 
 from gpu_casebook.daemon import client as daemon
@@ -19,6 +17,7 @@ from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
 from gpu_casebook.engines.base import Engine, Packed, Prepared
 from gpu_casebook.engines.docker import options, packing
 from gpu_casebook.engines.docker.options import Part
+from gpu_casebook.engines.docker.payload import archive_of
 from gpu_casebook.engines.docker.running import ContainerOutput, Looker, let_run, state_of, watching_tools
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import EngineError, MachineError, UsageError
@@ -248,7 +247,7 @@ class DockerEngine(Engine):
 
         There is one for each distinct set of files, but a kept trial has its own, of the name that is given.
         """
-        archive = _archive(files, mode=mode)
+        archive = archive_of(files, mode=mode)
         if not keep:
             name = f"casebook-{self._id}-{hashlib.sha256(archive).hexdigest()[:12]}"
         if name in self._volumes:
@@ -271,6 +270,12 @@ class DockerEngine(Engine):
         # What can't be removed now is removed on leaving the engine, or by the next sweep.
         with suppress(APIError):
             self._client.api.remove_container(name, force=True, v=True)
+
+    def end_trials(self) -> None:
+        with speaking("end the trials"):
+            for each in self._client.api.containers(filters={"label": f"{LABEL}.run={self._id}"}):
+                with suppress(APIError):  # it has just ended
+                    self._client.api.kill(each["Id"])
 
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
         if not dry_run:
@@ -305,24 +310,6 @@ def _is_left(labels: Mapping[str, str]) -> bool:
 
 def _chosen(found: Iterable[Any], chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[Any]:
     return (one for one in found if f"{LABEL}.keep" not in one["Labels"] and chosen(one["Labels"]))
-
-
-def _archive(files: Mapping[str, bytes], *, mode: int = 0o644) -> bytes:
-    """Return a tar archive in which everything is root's and may be read by all; equal files, equal bytes."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        parents = {parent for name in files for parent in PurePosixPath(name).parents if parent.name}
-        for directory in sorted(parents):
-            entry = tarfile.TarInfo(str(directory))
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(entry)
-        for name, content in sorted(files.items()):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), mode
-            archive.addfile(entry, io.BytesIO(content))
-        end = archive.offset
-    # Podman stops reading at the end of the archive, and fails (broken pipe) where padding is still to come.
-    return buffer.getvalue()[: end + 2 * tarfile.BLOCKSIZE]
 
 
 def _kept(name: str, request: TrialRequest) -> str:

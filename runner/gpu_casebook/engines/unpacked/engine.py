@@ -229,6 +229,9 @@ class UnpackedEngine(Engine):
             "places": [str(directory / name) for name in scratch.PLACES],
         }
 
+    def end_trials(self) -> None:
+        supervised.end_trials()
+
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
         return scratch.sweep(self._place, dry_run=dry_run)
 

@@ -232,6 +232,9 @@ class VenvEngine(Engine):
             zygote.wait_for_imports(request.limits.timeout_s)
             yield zygote
 
+    def end_trials(self) -> None:
+        supervised.end_trials()
+
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
         return [line for place in (self._place, self._passing) for line in scratch.sweep(place, dry_run=dry_run)]
 

@@ -32,6 +32,7 @@ _NEEDED = ("LD_LIBRARY_PATH",)
 
 _started = set[int]()  # supervisors of this process that nobody has waited for: threads may run trials at once
 _starting = threading.Lock()
+_running = set["Supervising"]()
 
 
 class Supervising(NamedTuple):
@@ -182,6 +183,7 @@ def run(
     takes = [partial(output.take, stream) for stream in (output.stdout, output.stderr)]
     answer, known = b"", children()
     process, readers = begin(start, orders, takes)
+    _running.add(process)
     seen: list[tuple[str, str]] = []
     over = threading.Event()
     looker = threading.Thread(
@@ -198,6 +200,7 @@ def run(
             process.end()
         answer = process.answer(orders["timeout_s"] + _PATIENCE_S)
     finally:
+        _running.discard(process)
         over.set()
         process.close()
         if not answer:
@@ -209,6 +212,12 @@ def run(
     killed = {"infra": "the trial could not be run: its supervisor ended: it was killed"}
     ended = json.loads(answer) if answer else killed
     return _result(ended, watched, output, request, kept)
+
+
+def end_trials() -> None:
+    """End all trials that run now."""
+    for process in list(_running):
+        process.end()
 
 
 def _result(

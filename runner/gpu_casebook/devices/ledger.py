@@ -1,0 +1,118 @@
+"""Who uses which GPU of this host: one run alone, or trials that share its memory. For all users and all engines.
+
+A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
+Being alone is having all slots. Whoever wants some takes the GPU's gate first and keeps it until there are enough: who
+came first is served first, and a run that waits to be alone is not passed by others.
+"""
+
+import fcntl
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from gpu_casebook.devices import hardware
+from gpu_casebook.trial import Note
+
+SLOT_BYTES = 2 * 2**30
+"""The least share: a context and a framework's libraries take about 0.5 GiB, and most cases less than 1 GiB beyond."""
+_POLL_S = 0.2
+
+
+@contextmanager
+def hold(
+    indices: Sequence[int], wait: Note, memory: int | None = None, pause: Callable[[float], object] = time.sleep
+) -> Iterator[None]:
+    """Hold `memory` bytes of each of these GPUs, or without it all of each, alone; wait for whoever has them.
+
+    `wait` is called with the name of the holder. `pause` is called between two looks, and may raise to give up.
+    """
+    sizes = {gpu.index: (gpu.uuid, gpu.memory_bytes) for gpu in hardware.gpus()}
+    wanted = sorted((*sizes.get(index, (f"index-{index}", 0)), index) for index in indices)
+    with ExitStack() as held:
+        for name, size, index in wanted:  # in one order everywhere, so that two runners never wait for each other
+            count = slots(size)
+            need = count if memory is None else min(count, max(1, math.ceil(memory * count / max(size, 1))))
+            held.enter_context(_Gpu(name, f"GPU {index}", count, wait, pause).hold(need))
+        yield
+
+
+def slots(memory_bytes: int) -> int:
+    """Return into how many shares a GPU of so much memory is divided: no more than there are cores to feed it."""
+    return max(1, min(memory_bytes // SLOT_BYTES, hardware.cores()))
+
+
+@dataclass
+class _Gpu:
+    name: str
+    what: str
+    slots: int
+    wait: Note
+    pause: Callable[[float], object]
+    announced: str = ""
+
+    @contextmanager
+    def hold(self, need: int) -> Iterator[None]:
+        """Hold so many slots."""
+        with ExitStack() as held:
+            files = [held.enter_context(_opened(f"{self.name}.{number}.slot")) for number in range(self.slots)]
+            ours: list[IO[str]] = []
+            with _opened(f"{self.name}.lock") as gate:
+                while not _lock(gate):
+                    self._wait_for(files)
+                try:
+                    while len(ours) < need:
+                        ours += islice(filter(_lock, (file for file in files if file not in ours)), need - len(ours))
+                        if len(ours) < need:
+                            self._wait_for([file for file in files if file not in ours])
+                finally:
+                    fcntl.flock(gate, fcntl.LOCK_UN)
+            try:
+                for file in ours:
+                    _sign(file, f"process {os.getpid()} ({' '.join(sys.argv)[:120]})")
+                yield
+            finally:
+                for file in ours:
+                    _sign(file, "")
+                    # Closing is not enough: a process that was forked meanwhile has the same file open.
+                    fcntl.flock(file, fcntl.LOCK_UN)
+
+    def _wait_for(self, files: Sequence[IO[str]]) -> None:
+        holder = next(filter(None, map(_holder, files)), "another runner")
+        if holder != self.announced:
+            self.announced = holder
+            self.wait(f"waiting for {self.what}: {holder} has it")
+        self.pause(_POLL_S)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[str]]:
+    path = hardware.lock_directory() / name
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
+        with suppress(OSError):  # the file is another user's, who has done so
+            path.chmod(0o666)
+        yield file
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sign(file: IO[str], text: str) -> None:
+    file.truncate(0)
+    file.write(text)
+    file.flush()
+
+
+def _holder(file: IO[str]) -> str:
+    return Path(file.name).read_text(encoding="utf-8", errors="replace")

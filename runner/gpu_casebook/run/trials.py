@@ -1,0 +1,141 @@
+"""The trials of a case: both variants in turns, each in a fresh process, until the verdict is settled.
+
+The first one runs alone. Where it did what is expected, and nothing speaks against it, the next ones run side by side:
+those that would follow if each did what is expected. They count in that order, and only as far as they would have been
+run one after the other, so that a sequential rule stops where it would have stopped. Whatever sharing could explain (a
+trial that went otherwise) does not stand: what ran side by side is then repeated, one after the other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import psutil
+
+from gpu_casebook.console import Console
+from gpu_casebook.devices import hardware
+from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.guard import Guard, tries
+from gpu_casebook.evidence import Outcome, Sharing, Trial
+from gpu_casebook.judging.decision import Tally
+from gpu_casebook.judging.expectation import growth, judge, observe
+from gpu_casebook.kinds import Variant
+from gpu_casebook.run.attesting import Loaded
+from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.sanitized import judged, summary_of
+from gpu_casebook.trial import TrialResult
+
+TRIAL_BYTES = 4 * 2**30
+"""Memory that is to be free for each trial beside others; most take less, and one that runs out of it is repeated."""
+ROOM = 2.0
+"""Trials share only if, as slow as if they shared one core, each would still be done in its timeout so many times."""
+
+_POLL_S = 0.2
+
+_Tried = tuple[Trial, TrialResult]
+
+
+def _at_once(plan: Plan) -> int:
+    """Return how many trials the case and the machine allow; on GPUs, `devices.ledger` lets start what fits."""
+    if plan.options.at_once or plan.options.zygote or plan.case.alone(plan.environment):
+        return plan.options.at_once or 1
+    return max(1, min(hardware.cores(), psutil.virtual_memory().available // TRIAL_BYTES))
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Runs the trials of a plan. `files` are the case's, `environments` what each variant runs in."""
+
+    plan: Plan
+    guard: Guard
+    console: Console
+    files: Mapping[str, bytes]
+    environments: Mapping[Variant, Prepared]
+    loaded: dict[Variant, Loaded] = field(default_factory=dict, init=False)
+
+    def run(self) -> tuple[list[Trial], Sharing | None]:
+        """Return all trials in their order, and how they shared the machine, if they did."""
+        asked = self.plan.terms
+        with self.console.task(self.plan.case.id, asked.trials + max(asked.trials, asked.clean)) as advance:
+            trials, at_once = self._sequence([], advance)
+            sharing = Sharing(at_once=at_once) if at_once > 1 else None
+            odd = next((trial for trial in trials if trial.outcome is not Outcome.AS_EXPECTED), None)
+            if sharing and odd and not self.guard.given_up:
+                why = summary_of(odd)
+                self.console.say(f"  beside others, {why}; repeated one after the other")
+                trials, _ = self._sequence(trials[:1], advance, share=False)
+                sharing = Sharing(at_once=at_once, repeated=why)
+        if self.guard.given_up:
+            self.console.say(f"  no more trials: {self.guard.given_up}")
+        elif not Tally(trials, asked).used(Variant.FIXED):
+            self.console.say("  fixed is not run: it could not change the verdict")
+        return trials, sharing
+
+    def _sequence(
+        self, begun: Sequence[Trial], advance: Callable[[str], None], *, share: bool = True
+    ) -> tuple[list[Trial], int]:
+        """Return these trials with those that follow, and how many ran at once at most."""
+        trials, asked, most = list(begun), self.plan.terms, 1
+        while due := Tally(trials, asked).due(self._room(trials) if share else 1):
+            if self.guard.given_up:
+                break
+            most = max(most, len(due))
+            for (variant, _), tried in zip(due, self._side_by_side(due), strict=True):
+                if Tally(trials, asked).next is not variant:
+                    break  # one after the other, this one would not have been run
+                trials += [self._noted(trial, result) for trial, result in tried]
+                advance(summary_of(trials[-1]))
+        return trials, most
+
+    def _room(self, trials: Sequence[Trial]) -> int:
+        """Return how many trials may run at once after these."""
+        if not trials or any(trial.outcome is not Outcome.AS_EXPECTED for trial in trials):
+            return 1
+        longest = max(0.01, *(trial.duration_s for trial in trials))
+        return max(1, min(_at_once(self.plan), int(self.plan.limits.timeout_s / (ROOM * longest))))
+
+    def _side_by_side(self, due: Sequence[tuple[Variant, int]]) -> list[list[_Tried]]:
+        """Run these trials at once; return every try of each."""
+        if len(due) == 1:
+            return [self._tries(*due[0])]
+        with ThreadPoolExecutor(len(due)) as pool:
+            running = [pool.submit(self._tries, variant, number) for variant, number in due]
+            try:
+                return [each.result() for each in running]
+            except BaseException:
+                while wait(running, timeout=_POLL_S).not_done:  # one may just be starting
+                    self.guard.end_trials()
+                raise
+
+    def _tries(self, variant: Variant, number: int) -> list[_Tried]:
+        request = self.plan.request(variant, self.files)
+
+        def once() -> _Tried:
+            result = self.guard.run(self.environments[variant], request)
+            return self._judged(variant, number, result), result
+
+        return tries(once, lambda tried: tried[0].outcome is Outcome.INFRA and not self.guard.given_up)
+
+    def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
+        repro, fixed = (self.plan.case.expectation(self.plan.environment, each) for each in Variant)
+        expectation, failure = (repro, None) if variant is Variant.REPRO else (fixed, repro)
+        seen = observe(result, f"{variant}.py")
+        return judged(
+            variant,
+            number,
+            result,
+            seen,
+            judge(expectation, result, seen, failure),
+            growth=growth(expectation.growth, seen) if expectation.growth else None,
+            zygote=result.zygote,
+            # Those of trials beside it are among them, and a process that ended well had none.
+            xids=[] if result.exit_status == 0 else self.guard.xids,
+        )
+
+    def _noted(self, trial: Trial, result: TrialResult) -> Trial:
+        seen = self.loaded.setdefault(trial.variant, Loaded())
+        seen.libraries.update(result.libraries)
+        seen.pythons.update(result.pythons)
+        if result.kept:
+            self.console.say(f"  kept: {result.kept}")
+        return trial
