@@ -130,10 +130,15 @@ def spec(**fields: Any) -> EnvironmentSpec:
         (
             {"compute_capability": ">=10.0"},
             [H200],
+            "compute capability >=10.0 (a guess) needed, and NVIDIA H200 has 9.0",
+        ),
+        (
+            {"compute_capability": ">=10.0", "capability_from": "its README"},
+            [H200],
             "compute capability >=10.0 needed, and NVIDIA H200 has 9.0",
         ),
         (
-            {"compute_capability": ">=9.0", "gpus": 2},
+            {"compute_capability": ">=9.0", "capability_from": "its README", "gpus": 2},
             [H200, A100],
             "2 GPUs are needed, and there is 1 that will do: compute capability >=9.0 needed, and NVIDIA A100 has 8.0",
         ),

@@ -220,6 +220,11 @@ WRONG = [
         '""',
         "15: environments.current.compute_capability: an empty range says nothing; leave the key out",
     ),
+    (
+        'compute_capability: ">=7.0,<10.0"',
+        "capability_from: a README",
+        "15: environments.current.capability_from: says where bounds come from, and there are none",
+    ),
     ('compute_capability: ">=7.0,<10.0"', "driver: new", "15: environments.current.driver: 'new' is not a range of"),
     ("==2.2.6", "", "13: environments.current.requirements[0]: 'numpy' is not pinned; write numpy==VERSION"),
     ("==2.2.6", ">=2", "13: environments.current.requirements[0]: 'numpy>=2' is not pinned"),
@@ -1021,3 +1026,15 @@ def test_what_only_the_index_has_leaves_evidence_as_fresh_as_it_was(checkout: Ch
 
     assert digest("symptom: It hangs\narea: data\n") == digest("")
     assert digest("# another\n") != digest("")
+
+
+def test_who_says_where_bounds_come_from_leaves_evidence_as_fresh_as_it_was(checkout: Checkout, change: Change) -> None:
+    bounds = '    compute_capability: ">=7.0,<10.0"\n'
+    guessed = load(checkout.write(MANIFEST), IMAGES, checkout.root)
+    digest = guessed.digest()
+    text = change(bounds, f"{bounds}    capability_from: 'its README: 7.0 at least'\n")
+    known = load(checkout.write(text), IMAGES, checkout.root)
+    assert known.environment("current").capability_from == "its README: 7.0 at least"
+    assert known.digest() == digest
+    other = load(checkout.write(change(bounds, '    compute_capability: ">=8.0,<10.0"\n')), IMAGES, checkout.root)
+    assert other.digest() != digest

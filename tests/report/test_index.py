@@ -9,7 +9,7 @@ from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.report.pages import index
-from gpu_casebook.report.words import Placed, architectures, placed, seen_on
+from gpu_casebook.report.words import Capable, Placed, architectures, placed, seen_on
 from gpu_casebook.revision import SEMANTICS
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, H200, evidence, simulated
 from tests.report.golden import assert_golden
@@ -53,7 +53,11 @@ def test_cases_stand_by_what_breaks_with_what_users_see() -> None:
         ("symptom: RuntimeError\n  # not this one\n  area: data\n", Placed(None, "RuntimeError")),
         (
             "  a:\n    compute_capability: \">=8.0\"  # why\n  b:\n    compute_capability: '>=9.0,<10.0'\n",
-            Placed(None, None, (">=8.0", ">=9.0,<10.0")),
+            Placed(None, None, (Capable(">=8.0"), Capable(">=9.0,<10.0"))),
+        ),
+        (
+            "  b:\n    compute_capability: '>=9.0,<10.0'\n    capability_from: 'its README: \"Hopper\"'\n  c:\n",
+            Placed(None, None, (Capable(">=9.0,<10.0", 'its README: "Hopper"'),)),
         ),
         ("area: kitchen\nsymptom: x\n", Placed()),
         ("symptom: 'x\n", Placed()),
@@ -71,8 +75,8 @@ def test_every_case_of_the_corpus_has_a_place() -> None:
     """As the index reads it, which is what the whole manifest says."""
     for id_ in discover(ROOT):
         manifest = find(ROOT, id_, known_images(ROOT)).manifest
-        capable = [spec.compute_capability for spec in manifest.environments.values() if spec.compute_capability]
-        ranges = tuple(dict.fromkeys(capable))
+        bound = [spec for spec in manifest.environments.values() if spec.compute_capability]
+        ranges = tuple(dict.fromkeys(Capable(spec.compute_capability or "", spec.capability_from) for spec in bound))
         assert placed(ROOT / "cases" / id_ / "case.yaml") == (manifest.area, manifest.symptom, ranges), id_
         assert manifest.area, id_
         assert manifest.symptom, id_
@@ -109,15 +113,20 @@ def test_seen_on_a_card_with_the_worth_of_its_best_evidence(runs: list[Evidence]
 
 def test_a_case_that_was_never_on_the_architecture_it_needs_is_seen() -> None:
     only_cpu = CASE.model_copy(update={"id": "only-cpu"})
-    ranges = {"never-run": (">=9.0,<10.0",), "only-cpu": (">=9.0",), CASE.id: (">=7.0,<10.0", ">=8.0"), "any": ()}
+    hopper, old = Capable(">=9.0,<10.0", "its README"), Capable(">=7.0,<10.0", "its README")
+    ranges = {"never-run": (hopper,), "only-cpu": (Capable(">=9.0"),), CASE.id: (old, Capable(">=8.0")), "any": ()}
     places = {case: Placed(capable=capable) for case, capable in ranges.items()}
     page = html(index([evidence(), simulated(case=only_cpu)], places=places))
-    assert [row[-1] for row in page.rows[1:]] == ["none yet, of >=9.0", "Hopper (sm_90), of >=7.0,<10.0 or >=8.0"]
+    assert [row[-1] for row in page.rows[1:]] == [
+        "none yet, of >=9.0 (a guess)",
+        "Hopper (sm_90), of >=7.0,<10.0 or >=8.0 (a guess)",
+    ]
     assert "in need of a GPU: never-run (compute capability >=9.0,<10.0)." in page.text
 
 
 def test_a_run_that_was_skipped_was_on_no_architecture() -> None:
-    assert architectures([evidence(verdict=Verdict.SKIPPED)], [">=8.0"]) == "none yet, of >=8.0"
+    skipped = [evidence(verdict=Verdict.SKIPPED)]
+    assert architectures(skipped, [Capable(">=8.0", "its README")]) == "none yet, of >=8.0"
     assert architectures([evidence(), on("another card")]) == "Hopper (sm_90)"
 
 

@@ -42,6 +42,16 @@ def test_publish_writes_evidence_page_and_index(tmp_path: Path) -> None:
     }
 
 
+def test_a_page_says_where_bounds_come_from_or_that_they_are_a_guess(tmp_path: Path) -> None:
+    case = tmp_path / "cases" / "rwkv6-backward"
+    case.mkdir(parents=True)
+    bounds = "environments:\n  a:\n    compute_capability: '>=8.0'\n  b:\n    compute_capability: '>=7.0'\n"
+    (case / "case.yaml").write_text(f"{bounds}    capability_from: its README\n")
+    page = publish(tmp_path / "reports", evidence()).read_text()
+    assert "\n- Compute capability `>=8.0`: a guess, which nobody has measured\n" in page
+    assert "\n- Compute capability `>=7.0`: its README\n" in page
+
+
 def test_publish_loads_nothing_of_bisections() -> None:
     check = "import sys, gpu_casebook.report; sys.exit('gpu_casebook.records.bisection' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -104,13 +104,14 @@ def suitable(spec: EnvironmentSpec, found: Sequence[HostGpu]) -> list[int]:
 def _unfit(spec: EnvironmentSpec, gpu: HostGpu | Gpu) -> str | None:
     if isinstance(gpu, HostGpu) and gpu.aside:
         return gpu.aside
+    guess = "" if spec.capability_from else " (a guess)"
     checks = (
-        (spec.compute_capability, gpu.compute_capability, "compute capability"),
-        (spec.driver, gpu.driver, "driver"),
+        (spec.compute_capability, gpu.compute_capability, f"compute capability {spec.compute_capability}{guess}"),
+        (spec.driver, gpu.driver, f"driver {spec.driver}"),
     )
     for wanted, have, what in checks:
         if wanted and have and not SpecifierSet(wanted).contains(have, prereleases=True):
-            return f"{what} {wanted} needed, and {gpu.name} has {have}"
+            return f"{what} needed, and {gpu.name} has {have}"
     return None
 
 

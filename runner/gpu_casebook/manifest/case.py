@@ -128,7 +128,7 @@ class Case:
         }
 
     def digest(self) -> str:
-        """Return a sha256 over all files that a trial gets, and the manifest without what only the index has of it."""
+        """Return a sha256 over all files that a trial gets, and the manifest without what only reports have of it."""
         manifest = (self.directory / MANIFEST).read_bytes()
         total = hashlib.sha256(re.sub(INDEX_LINES.encode(), b"", manifest))
         for name, content in self.payload().items():

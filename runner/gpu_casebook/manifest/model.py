@@ -47,8 +47,8 @@ CUDA_ERROR_PATTERN = (
 PYTHON_PATTERN = r"^3\.([89]|[1-9][0-9])$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
 LINE_PATTERN = r"^\s*\S(.*\S)?\s*$"
-INDEX_LINES = r"(?m)^(?:symptom|area): .*\n"
-"""What only the index of the reports has of a manifest, where it is looked for as text."""
+INDEX_LINES = r"(?m)^(?:symptom|area| +capability_from): .*\n"
+"""What only reports have of a manifest, where they look for it as text."""
 LINK_PATTERN = r"^https?://[^\s/?#]+\S*$"
 
 PATTERN_WORDS = {
@@ -412,6 +412,7 @@ class EnvironmentSpec(Model):
         "a race, a leak, what is measured (rate, differs, growth), and what needs several GPUs.",
     )
     compute_capability: Versions | None = Field(None, description="Range the case can run on: '>=7.0,<10.0'.")
+    capability_from: Line | None = Field(None, description="Who or which runs say so; without it, it is a guess.")
     driver: Versions | None = Field(None, description="Range of NVIDIA driver versions, such as '>=580'.")
     grade: Annotated[Grade, Field(strict=False)] = Field(
         Grade.HARDWARE,

@@ -132,6 +132,8 @@ def _provenance(data: Mapping[str, Any]) -> Iterator[Breach]:
 
 
 def _hardware(name: str, spec: Mapping[str, Any], repro: _Written | None) -> Iterator[Breach]:
+    if spec.get("capability_from") and not spec.get("compute_capability"):
+        yield ("environments", name, "capability_from"), "says where bounds come from, and there are none"
     if not spec or spec.get("gpus", 0) != 0:
         return
     for key in ("compute_capability", "driver", "gpu_memory"):

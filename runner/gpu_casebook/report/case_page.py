@@ -13,6 +13,7 @@ from gpu_casebook.report.markdown import Markdown, render_template
 from gpu_casebook.report.upstream import other_links, revisions
 from gpu_casebook.report.variant import variant_section
 from gpu_casebook.report.words import (
+    Capable,
     cautions,
     home_of,
     mechanism,
@@ -30,16 +31,15 @@ XIDS_SHOWN = 5
 _IMAGE = re.compile(r" --image (?:'[^']*'|\S+)")
 
 
-def case_page(runs: Sequence[Evidence], why: str = "") -> str:
-    """Return the page of one case. `why`: what its README says of the mechanism, in Markdown.
+def case_page(runs: Sequence[Evidence], why: str = "", capable: Sequence[Capable] = ()) -> str:
+    """Return the page of one case. `why`: what its README says of the mechanism; `capable`: its manifest, of GPUs.
 
     Raises ValueError if there are no runs, or runs of several cases.
     """
     ids = {run.case.id for run in runs}
     if len(ids) != 1:
         raise ValueError(f"a page is about one case, not about {len(ids)}: {sorted(ids)}")
-    latest = newest(runs)
-    case = latest.case
+    case = (latest := newest(runs)).case
     ordered = sorted(newest_hardware_first(runs), key=lambda run: bool(then(run, case)))
     lead = ordered[0]
     home = home_of(case.upstream)
@@ -50,6 +50,7 @@ def case_page(runs: Sequence[Evidence], why: str = "") -> str:
         headline=markdown(headline(lead)),
         ran=what_ran(case.provenance, case.upstream.project, latest.semantics),
         mechanism=Markdown(mechanism(why)),
+        capable=capable,
         home=home,
         revision=revisions(case.upstream, home),
         other_links=other_links(case.upstream, home),

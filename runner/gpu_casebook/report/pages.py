@@ -36,8 +36,7 @@ def publish(reports: Path, run: Evidence, say: Callable[[str], None] = on_stderr
     """
     if instead := keep(reports, run):
         say(instead)
-    page, _ = render(reports, [run.case.id])
-    return page
+    return render(reports, [run.case.id])[0]
 
 
 def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str], object] = on_stderr) -> list[Path]:
@@ -46,8 +45,7 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
     One process at a time does so, and it holds one case's evidence at a time. `unread` is told of each file that can't
     be read; it is left out.
     """
-    directory = reports / "runs"
-    directory.mkdir(parents=True, exist_ok=True)
+    (directory := reports / "runs").mkdir(parents=True, exist_ok=True)
     with FileLock(directory / ".pages.lock"):  # two runs that end at once would overwrite each other's index
         rows, paths = list[Evidence](), defaultdict[str, list[Path]](list)
         for path, found in Evidence.read_all(evidence_files(reports), unread):
@@ -57,9 +55,9 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
         written = []
         for case in wanted:
-            page = case_page(
-                [load(path) for path in paths[case]], section_why(reports.parent / "cases" / case / "README.md")
-            )
+            files = reports.parent / "cases" / case
+            why, place = section_why(files / "README.md"), placed(files / MANIFEST)
+            page = case_page([load(path) for path in paths[case]], why, place.capable)
             written.append(write_whole(reports / page_name(case), page))
         places = {path.parent.name: placed(path) for path in (reports.parent / "cases").glob(f"*/{MANIFEST}")}
         return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread), places))]

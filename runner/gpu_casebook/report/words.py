@@ -56,6 +56,9 @@ _NOT_OF_A_CARD = re.compile(r"^(?:(?:NVIDIA|Tesla|GeForce) )+|[ -](?:\d+ ?GB|SXM
 
 
 _CAPABLE = re.compile(r"""(?m)^ +compute_capability: *["']([^"'\n]+)""")
+_CAPABLE_FROM = re.compile(r"(?m)^ +(capability_from: .*)")
+_LINKED = re.compile(r"(.*) \((https://[^\s()]+)\)")
+_ENVIRONMENT = re.compile(r"(?m)^  (?=\w)")
 _NAMES = {"7.0": "Volta", "7.5": "Turing", "8.0": "Ampere", "8.6": "Ampere", "8.9": "Ada", "9.0": "Hopper"}
 _NAMES |= dict.fromkeys(("10.0", "10.3", "12.0", "12.1"), "Blackwell")
 """Of architectures, by compute capability."""
@@ -210,14 +213,30 @@ def section_why(readme: Path) -> str:
     return text.partition("\n## Why\n")[2].partition("\n## ")[0].strip()
 
 
-def architectures(runs: Sequence[Evidence], capable: Sequence[str] = ()) -> str:
+class Capable(NamedTuple):
+    """A range of compute capabilities, and where it comes from; without that it is a guess."""
+
+    range: str
+    source: str | None = None
+
+    def __str__(self) -> str:
+        return self.range if self.source else f"{self.range} (a guess)"
+
+    @property
+    def linked(self) -> tuple[str, str]:
+        """Return the source without the link in parentheses that it may end in, and that link."""
+        found = _LINKED.fullmatch(self.source or "")
+        return (found[1], found[2]) if found else (self.source or "a guess, which nobody has measured", "")
+
+
+def architectures(runs: Sequence[Evidence], capable: Sequence[Capable] = ()) -> str:
     """Return the GPUs' architectures that a case was seen on, and of which range; the CPU has none."""
     found = (run.environment.attestation for run in runs if run.verdict is not Verdict.SKIPPED)
     seen = {gpu.compute_capability for each in found if each for gpu in each.gpus}
     named = [f"{_NAMES.get(each, 'GPU')} (sm_{each.replace('.', '')})" for each in sorted(seen)]
     if not capable:
         return ", ".join(named)
-    return f"{', '.join(named) or 'none yet'}, of {' or '.join(capable)}"
+    return f"{', '.join(named) or 'none yet'}, of {' or '.join(map(str, capable))}"
 
 
 class Placed(NamedTuple):
@@ -225,7 +244,7 @@ class Placed(NamedTuple):
 
     area: Area | None = None
     symptom: str | None = None
-    capable: tuple[str, ...] = ()  # ranges of compute capabilities that it may run on
+    capable: tuple[Capable, ...] = ()  # what it may run on
 
 
 def placed(manifest: Path) -> Placed:
@@ -235,14 +254,21 @@ def placed(manifest: Path) -> Placed:
     """
     try:
         text = read_text(manifest, MAX_CASE_BYTES)
-        found = yaml.safe_load("".join(re.findall(INDEX_LINES, text))) or {}
+        found = yaml.safe_load("".join(each for each in re.findall(INDEX_LINES, text) if each[0] != " ")) or {}
         area, symptom = Area(found["area"]) if "area" in found else None, str(found.get("symptom") or "") or None
-        return Placed(area, symptom, tuple(dict.fromkeys(_CAPABLE.findall(text))))
+        return Placed(area, symptom, tuple(dict.fromkeys(_capable(text))))
     except (OSError, ValueError, yaml.YAMLError):
         return Placed()
 
 
-def unseen(places: Mapping[str, Placed], seen: Container[str]) -> list[tuple[str, tuple[str, ...]]]:
+def _capable(manifest: str) -> Iterator[Capable]:
+    for environment in _ENVIRONMENT.split(manifest):
+        if found := _CAPABLE.search(environment):
+            source = _CAPABLE_FROM.search(environment)
+            yield Capable(found[1], yaml.safe_load(source[1])["capability_from"] if source else None)
+
+
+def unseen(places: Mapping[str, Placed], seen: Container[str]) -> list[tuple[str, tuple[Capable, ...]]]:
     """Return the cases that need a GPU and were never run, with what it must be capable of."""
     return [(case, place.capable) for case, place in sorted(places.items()) if place.capable and case not in seen]
 
