@@ -68,9 +68,28 @@ def entries(*words: str) -> list[str]:
 @pytest.mark.usefixtures("here")
 def test_matrix_of_the_manifests() -> None:
     assert entries() == ["tiny/interpreter", "tiny/current"]
-    assert entries("--gpus", "0") == ["tiny/interpreter"]
+    assert entries("--hosted") == ["tiny/interpreter"]
+    assert entries("--runners", '{"gpu1": "my-scale-set"}') == ["tiny/current"]
     assert entries("--grade", "hardware", "--per", "machine") == ["tiny/current"]
     assert entries("t*", "--environment", "current") == ["tiny/current"]
+
+
+@pytest.mark.usefixtures("here")
+def test_what_no_runner_has_is_on_record_as_skipped(tmp_path: Path) -> None:
+    """Which a night's run takes in as a part, so that its page and its changes have it."""
+    part, whole = tmp_path / "part", tmp_path / "whole"
+    runners = ["--runners", '{"gpu2": "a", "gpu1-sm120": "b"}']
+    assert entries("--environment", "current", *runners, "--not-run", str(part)) == []
+    status, said = casebook("run-merge", str(part), "--reports", str(whole))
+    assert status == 0, said
+    status, said = casebook("run-report", "--reports", str(whole), "--format", "json")
+    (line,) = json.loads(said)["lines"]
+    assert (line["standing"], line["reason"]) == (
+        "skipped",
+        "no runner is named that has 1 GPU of compute capability >=7.0,<10.0",
+    )
+    assert entries("--runners", '{"gpu1": "a"}', "--not-run", str(tmp_path / "none")) == ["tiny/current"]
+    assert not (tmp_path / "none").exists()
 
 
 def test_matrix_has_a_case_with_a_broken_manifest(here: Path) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.matrix import MOST, Per, matrix
+from gpu_casebook.corpus.matrix import ANY, MOST, Per, kinds, lacking, matrix, place
 from gpu_casebook.corpus.model import Job
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import job
@@ -36,13 +36,13 @@ def pairs(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def test_an_entry_for_each_case_in_each_environment_on_the_machine_that_it_needs() -> None:
-    found = {entry["name"]: entry["gpus"] for entry in entries(CORPUS)}
+    found = {entry["name"]: entry["runner"] for entry in entries(CORPUS)}
     assert found == {
-        "hang/gloo": 0,
-        "backward/front-end": 0,
-        "backward/current": 1,
-        "mask/current": 1,
-        "hang/nccl": 2,
+        "hang/gloo": "hosted",
+        "backward/front-end": "hosted",
+        "backward/current": "gpu1",
+        "mask/current": "gpu1",
+        "hang/nccl": "gpu2",
     }
 
 
@@ -50,35 +50,88 @@ def test_every_job_is_in_one_entry_whatever_the_grouping() -> None:
     wanted = sorted((each.case, each.environment) for each in CORPUS)
     for per in Per:
         assert pairs(entries(CORPUS, per=per)) == wanted
-    assert pairs([*entries(CORPUS, [0]), *entries(CORPUS, [1, 2])]) == wanted
+    assert pairs([*entries(CORPUS, ANY[:1]), *entries(CORPUS, ANY[1:])]) == wanted
 
 
-@pytest.mark.parametrize("gpus", [[0], [1], [2], [1, 2]])
-def test_only_what_those_machines_can_run(gpus: list[int]) -> None:
+@pytest.mark.parametrize("names", [["gpu1"], ["gpu2"], ["gpu1", "gpu2"]])
+def test_only_what_those_machines_can_run(names: list[str]) -> None:
+    there = kinds(json.dumps(dict.fromkeys(names, "a-runner")))
     for per in Per:
-        assert {entry["gpus"] for entry in entries(CORPUS, gpus, per)} == set(gpus)
+        assert {entry["runner"] for entry in entries(CORPUS, there, per)} == set(names)
+
+
+HOPPER = job("hopper", gpus=1, compute_capability=">=9.0,<10.0")
+RECENT = job("recent", gpus=1, compute_capability=">=8.0")
+PAIR = job("pair", gpus=2, compute_capability=">=8.0")
+
+
+@pytest.mark.parametrize(
+    ("names", "placed"),
+    [
+        ("gpu1", {"backward": "gpu1", "hopper": "gpu1", "recent": "gpu1", "pair": None}),
+        ("gpu1-sm75", {"backward": "gpu1-sm75", "hopper": None, "recent": None, "pair": None}),
+        ("gpu1 gpu1-sm90", {"backward": "gpu1-sm90", "hopper": "gpu1-sm90", "recent": "gpu1-sm90", "pair": None}),
+        ("gpu1-sm90 gpu1-sm75", {"backward": "gpu1-sm75", "hopper": "gpu1-sm90", "recent": "gpu1-sm90", "pair": None}),
+        ("gpu1-sm120 gpu1-sm80", {"backward": "gpu1-sm80", "hopper": None, "recent": "gpu1-sm80", "pair": None}),
+        ("gpu1-sm120 gpu1", {"backward": "gpu1-sm120", "hopper": "gpu1", "recent": "gpu1-sm120", "pair": None}),
+        ("gpu2-sm103", {"backward": None, "hopper": None, "recent": None, "pair": "gpu2-sm103"}),
+        ("", {"backward": None, "hopper": None, "recent": None, "pair": None}),
+    ],
+)
+def test_a_case_goes_to_a_machine_that_has_its_architecture(names: str, placed: dict[str, str | None]) -> None:
+    there = kinds(json.dumps(dict.fromkeys(names.split(), "a-runner")))
+    jobs = [CORPUS[2], HOPPER, RECENT, PAIR]
+    found = {each.case: place(each, there) for each in jobs}
+    assert {case: kind and kind.name for case, kind in found.items()} == placed
+    wanted = sorted(f"{runner} {case}" for case, runner in placed.items() if runner)
+    assert sorted(f"{each['runner']} {each['cases']}" for each in entries(jobs, there)) == wanted
+
+
+def test_why_a_case_has_no_machine() -> None:
+    assert lacking(HOPPER) == "no runner is named that has 1 GPU of compute capability >=9.0,<10.0"
+    assert lacking(CORPUS[0]) == "no runner is named that has 2 GPUs"
+
+
+@pytest.mark.parametrize(
+    ("runners", "what"),
+    [
+        ("my-scale-set", "not a JSON object"),
+        ('["gpu1"]', "not a JSON object"),
+        ("1", "not a JSON object"),
+        ('{"gpu1": "a", "h100": "b"}', "'h100' is no kind of machine; those are gpu1, gpu2, gpu1-sm90 and the like"),
+        ('{"gpu4": "a"}', "'gpu4' is no kind of machine"),
+        ('{"gpu1-sm9": "a"}', "'gpu1-sm9' is no kind of machine"),
+    ],
+)
+def test_what_names_no_runners_is_said(runners: str, what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        kinds(runners)
+
+
+def test_no_variable_names_no_runner() -> None:
+    assert kinds("") == []
 
 
 def test_one_entry_for_each_kind_of_machine() -> None:
     more = [*CORPUS, job("backward", "upstream", gpus=1), job("wide", "eight", gpus=8), job("broken", "", gpus=0)]
     found = entries(more, per=Per.MACHINE)
-    assert [(entry["gpus"], entry["cases"], entry["environments"]) for entry in found] == [
-        (0, "broken", ""),
-        (0, "backward hang", "front-end gloo"),
-        (1, "backward mask", "current upstream"),
-        (2, "hang wide", "eight nccl"),
+    assert [(entry["runner"], entry["cases"], entry["environments"]) for entry in found] == [
+        ("hosted", "broken", ""),
+        ("hosted", "backward hang", "front-end gloo"),
+        ("gpu1", "backward mask", "current upstream"),
+        ("gpu2", "hang wide", "eight nccl"),
     ]
     assert found[2]["name"] == "backward/current and 1 more"
 
 
 def test_a_machine_with_many_gpus_is_one_kind() -> None:
     wide = [job("wide", "eight", gpus=8)]
-    assert [entry["gpus"] for entry in entries(wide, [2])] == [8]
-    assert entries(wide, [1]) == []
+    assert [entry["runner"] for entry in entries(wide, kinds('{"gpu2": "a"}'))] == ["gpu2"]
+    assert entries(wide, kinds('{"gpu1": "a"}')) == []
 
 
 def test_nothing_to_do_is_an_empty_list_on_one_line() -> None:
-    assert matrix([]) == matrix(CORPUS[:1], [0]) == '{"include": []}'
+    assert matrix([]) == matrix(CORPUS[:1], ANY[:1]) == '{"include": []}'
     assert "\n" not in matrix(CORPUS)
 
 

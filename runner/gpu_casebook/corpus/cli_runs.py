@@ -68,25 +68,35 @@ def matrix(
     environment: EnvironmentsOption = None,
     grade: GradeOption = None,
     changed_since: ChangedOption = None,
-    gpus: Annotated[
-        list[int] | None,
+    hosted: Annotated[bool, typer.Option("--hosted", help="Only for hosted runners: what needs no GPU.")] = False,
+    runners: Annotated[
+        str | None,
         typer.Option(
-            metavar="N",
-            min=0,
-            max=MANY,
-            help=f"Only for machines with so many GPUs ({MANY}: or more). Without it: all.",
+            metavar="JSON",
+            help=f"Only for these: an object whose names are gpu1, gpu{MANY} (or more GPUs), gpu1-sm90 and the like.",
         ),
+    ] = None,
+    not_run: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A reports directory for the record of what has none of these runners."),
     ] = None,
     per: Annotated[Per, typer.Option(help="An entry for each case, or one for each kind of machine.")] = Per.CASE,
 ) -> None:
     """Print a matrix for GitHub Actions: which runner is to run which cases."""
     from gpu_casebook.corpus import matrix as made
+    from gpu_casebook.corpus.merge import record
+    from gpu_casebook.corpus.model import End, ended
     from gpu_casebook.corpus.selection import Selection, select
 
     selection = Selection(
         cases=cases, failure=failure, project=project, environment=environment, grade=grade, changed_since=changed_since
     )
-    print(made.matrix(select(root(), selection).jobs, gpus or (), per))
+    there = made.ANY[:1] if hosted else made.ANY if runners is None else made.kinds(runners)
+    jobs = select(root(), selection).jobs
+    without = [job for job in jobs if job.gpus and made.place(job, there) is None]
+    if not_run and without:
+        record(root(), not_run, [ended(job, End.SKIPPED, made.lacking(job)) for job in without], str(selection))
+    print(made.matrix(jobs, there, per))
 
 
 @app.command(name="run-merge")

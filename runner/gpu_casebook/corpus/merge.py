@@ -4,14 +4,16 @@
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import End, Finished, Run
+from gpu_casebook.corpus.model import End, Finished, Run, Settings
 from gpu_casebook.document import MAX_BYTES
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import evidence_files
 from gpu_casebook.files import read_bytes
+from gpu_casebook.revision import own_revision
 from gpu_casebook.text import utc
 
 
@@ -67,6 +69,22 @@ def write(reports: Path, runs: Sequence[Run], selection: str) -> Run:
     with journal.Journal.create(reports, run.model_copy(update={"finished": []})) as record:
         record.append(run.finished)
     return run
+
+
+def record(root: Path, reports: Path, ends: Sequence[Finished], selection: str) -> None:
+    """Write a run that came to these ends before it began: the part of the corpus that no machine was there for."""
+    now = datetime.now(UTC)
+    run = Run(
+        id=journal.new_id(reports, now),
+        started=now,
+        ended=now,
+        runner=own_revision(),
+        selection=selection,
+        settings=Settings(root=str(root), reports=str(reports.resolve())),
+        jobs=[each.job for each in ends],
+    )
+    with journal.Journal.create(reports, run) as made:
+        made.append(ends)
 
 
 def _worth(finished: Finished) -> tuple[bool, float]:
