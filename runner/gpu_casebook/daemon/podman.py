@@ -1,6 +1,6 @@
 """One connection to Podman's service, which speaks the Docker API for most of what is asked of it.
 
-Tried with Podman 4.3.1, run by root. It answers at CONTAINER_HOST, or where systemd's podman.socket puts it.
+Tried with Podman 4.3.1, run by root and by a user. It answers at CONTAINER_HOST, or where systemd puts podman.socket.
 """
 
 import os
