@@ -4,13 +4,20 @@ Steps run on this host. Actions that can't be fetched here are replaced by steps
 `gh` only writes down what it was asked.
 """
 
+import html
+import http.server
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +38,8 @@ upstream: {project: owner/name, status: open, issue: "https://example.org/owner/
 provenance: distilled
 environments:
   one: {image: cpu, requirements: []}
-  card: {image: cuda13, requirements: [], gpus: 1, compute_capability: ">=99.0"}
+  card: {image: cuda13, requirements: [], gpus: 1, compute_capability: ">=9.0,<10.0"}
+  later: {image: cuda13, requirements: [], gpus: 1, compute_capability: ">=99.0"}
 repro:
   expect: {exception: ValueError, message: sizes differ}
 fixed:
@@ -42,10 +50,45 @@ on: workflow_dispatch
 jobs:
   casebook:
     uses: ./.github/workflows/case.yml
-    with: {repository: owner/casebook, ref: refs/heads/main, case: plain, environment: one, gpus: 0}
+    with: {repository: owner/casebook, ref: refs/heads/main, case: plain, environment: one, runner: hosted}
   no-machine:
     uses: ./.github/workflows/case.yml
-    with: {repository: owner/casebook, ref: refs/heads/main, case: plain, environment: card, gpus: 1}
+    with: {repository: owner/casebook, ref: refs/heads/main, case: plain, environment: card, runner: gpu1}
+  its-branch:
+    uses: ./.github/workflows/case.yml
+    with:
+      repository: owner/casebook
+      ref: refs/heads/main
+      case: plain
+      environment: one
+      runner: hosted
+      requirement: WHEEL
+      artifact: branch
+"""
+BUILDS = """\
+import os, sys, zipfile
+
+def build_wheel(into, *more):
+    name = "branch-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(into, name), "w") as wheel:
+        told = [sys.prefix, str(os.getuid()), os.confstr("CS_GNU_LIBC_VERSION"), *sorted(os.environ)]
+        wheel.writestr("branch.py", f"TOLD = {told!r}")
+        wheel.writestr("branch-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: branch\\nVersion: 1.0\\n")
+        wheel.writestr("branch-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr("branch-1.0.dist-info/RECORD", "")
+    return name
+"""
+PROJECT = """\
+[build-system]
+requires = []
+build-backend = "builds"
+backend-path = ["."]
+"""
+DOCKER = """\
+#!/bin/bash
+# The engine of these tests has no network of its own to give.
+[ "$1" != run ] || set -- run --network host "${@:2}"
+exec REAL "$@"
 """
 ACTIONS = {
     "actions/checkout": 'cp -R "$ARTIFACTS/../casebook/." .',  # act itself copies where no input names a repository
@@ -100,6 +143,7 @@ def top(tmp_path: Path) -> Path:
         "fixed.py": "print('all good')\n",
         "locks/one.txt": locked([]),
         "locks/card.txt": locked([]),
+        "locks/later.txt": locked([]),
     }.items():
         (case / path).write_text(text)
     (top / "reports").mkdir()
@@ -112,14 +156,32 @@ def top(tmp_path: Path) -> Path:
     return top
 
 
+@pytest.fixture
+def branch(tmp_path: Path) -> Iterator[str]:
+    """The address of a project's source on this host, which needs nothing else to be built."""
+    served = tmp_path / "served"
+    served.mkdir()
+    with tarfile.open(served / "branch-1.0.tar.gz", "w:gz") as archive:
+        for name, text in {"pyproject.toml": PROJECT, "builds.py": BUILDS}.items():
+            entry = tarfile.TarInfo(f"branch-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(served))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/branch-1.0.tar.gz"
+        server.shutdown()
+
+
 def act(top: Path, event: str, workflow: str, options: Sequence[str] = ()) -> tuple[int, str, Path]:
     """Return the exit status, the log, and the directory of the artifacts."""
     home = top.parent
     artifacts, tools = home / "artifacts", home / "tools"
     for directory in (artifacts, tools):
         directory.mkdir()
-    (tools / "gh").write_text(GH)
-    (tools / "gh").chmod(0o755)
+    for name, text in {"gh": GH, "docker": DOCKER.replace("REAL", str(shutil.which("docker")))}.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
     (home / "event.json").write_text(json.dumps({"repository": {"default_branch": "main"}}))
     command = [str(Path(sys.executable).with_name("act")), event, "-W", f".github/workflows/{workflow}.yml", *options]
     command += ["--eventpath", str(home / "event.json"), "--action-cache-path", str(home / "cache")]
@@ -141,7 +203,7 @@ def act(top: Path, event: str, workflow: str, options: Sequence[str] = ()) -> tu
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=600,
+        timeout=1200,
     )
     if kept := os.environ.get("CASEBOOK_ACT_LOG"):
         with Path(kept).open("a") as file:
@@ -164,7 +226,7 @@ def stubs(top: Path, actions: Path) -> set[str]:
 
 
 def succeeded(log: str) -> set[str]:
-    return set(re.findall(r"^\[\w+/(.+?) *\] .*Job succeeded", log, re.MULTILINE))
+    return set(re.findall(r"^\[[\w-]+/(.+?) *\] .*Job succeeded", log, re.MULTILINE))
 
 
 def earlier(reports: Path, before: Run) -> None:
@@ -175,13 +237,13 @@ def earlier(reports: Path, before: Run) -> None:
 
 def test_a_night_from_the_matrix_to_the_pages_and_the_issue(top: Path) -> None:
     earlier(top.parent / "earlier", run([finished(job("removed"))], night=-700))
-    variables = ["--var", 'CASEBOOK_RUNNER_GPU1="gpu-box"', "--var", "CASEBOOK_PAGES=true"]
+    variables = ["--var", 'CASEBOOK_RUNNERS={"gpu1-sm90": "gpu-box"}', "--var", "CASEBOOK_PAGES=true"]
     status, log, artifacts = act(top, "schedule", "corpus", variables)
     assert status == 0, log
     assert succeeded(log) == {"matrix", "plain/one", "plain/card", "report", "pages", "changes"}
-    assert "No case is run that needs a machine of CASEBOOK_RUNNER_GPU2" in log
     comment = (artifacts / "corpus-report" / "comment.md").read_text()
-    assert "**1 of 1 confirmed**. Without a verdict: 1 skipped." in comment
+    assert "**1 of 1 confirmed**. Without a verdict: 2 skipped." in comment
+    assert "no runner is named that has 1 GPU of compute capability >=99.0" in html.unescape(comment).replace("\\", "")
     assert (artifacts / "corpus-report" / "evidence" / "plain" / "one.docker.cpu.json").is_file()
     assert (artifacts / "deployed" / "reports" / "plain.html").is_file()
     calls = (artifacts / "gh").read_text()
@@ -193,12 +255,20 @@ def test_without_a_machine_named_nothing_waits_for_one(top: Path) -> None:
     status, log, artifacts = act(top, "workflow_dispatch", "corpus", ["--input", "cases=plain", "-j", "gpu"])
     assert status == 0, log
     assert succeeded(log) == {"matrix"}
-    assert not list(artifacts.glob("corpus-part-*"))
+    assert [path.name for path in artifacts.glob("corpus-part-*")] == ["corpus-part-none"]
 
 
-def test_a_case_in_another_projects_run(top: Path) -> None:
+def test_a_case_in_another_projects_run(top: Path, branch: str) -> None:
+    caller = top / ".github" / "workflows" / "caller.yml"
+    caller.write_text(caller.read_text().replace("WHEEL", f"branch @ {branch}"))
     status, log, artifacts = act(top, "workflow_dispatch", "caller")
     assert status == 1, log
-    assert succeeded(log) == {"case/plain"}
+    assert succeeded(log) == {"case/plain", "case/wheel for plain"}
     assert "confirmed was expected, and the verdict is skipped" in log
     assert (artifacts / "casebook-plain-one-" / "evidence" / "plain" / "one.docker.cpu.json").is_file()
+    (wheel,) = (artifacts / "casebook-wheel-plain-one-branch").iterdir()
+    told = zipfile.ZipFile(wheel).read("branch.py").decode()
+    assert "TOLD = ['/opt/env', '1000', 'glibc 2.36'," in told, "not built in the case's image"
+    assert not {"GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ARTIFACTS"} & set(told.split("'"))
+    (evidence,) = (artifacts / "casebook-plain-one-branch" / "evidence" / "plain").iterdir()
+    assert "put over the lock: branch-1.0-py3-none-any.whl" in evidence.read_text()

@@ -67,7 +67,7 @@ MARKS = {
     "an image": r"\"cuda13\"",
     "an exit status": r"\b14\b.*(?i:skip)|(?i:skip\w*)\b.*\b14\b",
     "a probe": r"LAUNCH_BLOCKING|LaunchBlockingProbe",
-    "the GitHub matrix": r"CASEBOOK_RUNNER_GPU|--gpus\b|\bMANY\b",
+    "the GitHub matrix": r"CASEBOOK_RUNNERS|--runners\b|\bMANY\b",
     "a GPU vendor": r"pynvml|/dev/nvidia|NVRM|compute_capability|CUDA_VISIBLE",
     "a verb": r'name="run-merge"|"run-merge"',
 }

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -107,22 +106,23 @@ def test_where_a_job_runs_is_a_literal_or_a_variable_of_the_repository(
     if where == "ubuntu-24.04":
         return
     assert "outputs" not in where
-    left = re.sub(r"vars\.CASEBOOK_RUNNER_GPU[12]|'\"ubuntu-24\.04\"'", "RUNNER", where)
-    # what comes from the matrix or the caller is compared with a number, and is no label
-    left = re.sub(r"(?:matrix|inputs)\.gpus (?:==|>) \d", "CHOICE", left)
-    words = re.findall(r"[\w.]+", left)
-    assert "RUNNER" in words
-    assert set(words) <= {"fromJSON", "RUNNER", "CHOICE"}, f"{workflow}: {id_}"
+    # what comes from the matrix or the caller only chooses in the variable's object, and is no label
+    variable = r"fromJSON\(vars\.CASEBOOK_RUNNERS(?: \|\| '\{\}')?\)\[(?:matrix|inputs)\.runner\]"
+    left, count = re.subn(variable, "RUNNER", where)
+    assert count == 1
+    left = left.replace("inputs.runner != 'hosted' &&", "").replace("|| 'ubuntu-24.04'", "")
+    assert left.split() == ["${{", "RUNNER", "}}"], f"{workflow}: {id_}"
 
 
 def test_a_matrix_names_no_runner() -> None:
     entry = json.loads(matrix([one_job("mask", gpus=1)]))["include"][0]
-    assert set(entry) == {"name", "cases", "environments", "gpus"}
+    assert set(entry) == {"name", "cases", "environments", "runner"}
+    assert entry["runner"] == "gpu1"
 
 
 def test_no_job_waits_for_a_gpu_where_there_is_none() -> None:
-    assert "(vars.CASEBOOK_RUNNER_GPU1 || vars.CASEBOOK_RUNNER_GPU2)" in WORKFLOWS["corpus"]["jobs"]["gpu"]["if"]
-    assert "|| '\"ubuntu-24.04\"'" in WORKFLOWS["case"]["jobs"]["case"]["runs-on"]
+    """What no runner is named for is in no matrix: see below. A case that is called for waits neither."""
+    assert "|| 'ubuntu-24.04' }}" in WORKFLOWS["case"]["jobs"]["case"]["runs-on"]
     assert "self-hosted" not in "".join(job["runs-on"] for _, _, job in JOBS)
 
 
@@ -144,12 +144,10 @@ def test_no_two_artifacts_of_a_run_have_one_name() -> None:
     )
 
 
-def test_another_projects_requirement_is_built_in_a_container_of_the_images_base() -> None:
-    base = tomllib.loads((ROOT / "images" / "bases.toml").read_text())["debian"]
+def test_another_projects_requirement_is_built_on_a_hosted_runner_alone() -> None:
     jobs = WORKFLOWS["case"]["jobs"]
-    assert jobs["wheel"]["container"] == f"{base['image']}@{base['digest']}"
     assert jobs["wheel"]["runs-on"] == "ubuntu-24.04"
-    built = [id_ for id_, job in jobs.items() for step in job["steps"] if "pip wheel" in step.get("run", "")]
+    built = [id_ for id_, job in jobs.items() for step in job["steps"] if "REQUIREMENT" in step.get("env", {})]
     assert built == ["wheel"]
 
 
@@ -176,7 +174,7 @@ def test_every_session_and_verb_exists() -> None:
     )
     assert sessions <= set(re.findall(r"^[*-] (\S+)", listed.stdout, re.MULTILINE))
     verbs = set(re.findall(r"\bcasebook ([a-z-]+)", text))
-    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "watch"}
+    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "images", "watch"}
     assert verbs <= set(get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
@@ -185,7 +183,7 @@ def test_every_option_of_a_verb_exists() -> None:
     wanted = {
         "corpus": script("actions/run-cases/action.yml", "Run the cases"),
         "case": script("workflows/case.yml", "Run the case"),
-        "matrix": script("workflows/corpus.yml", "Which cases, on which machines"),
+        "matrix": script("workflows/corpus.yml", "Which cases, on which machines").partition("[ ! -d")[0],
         "watch": script("workflows/watch.yml", "Try the newest releases"),
     }
     for verb, text in wanted.items():
@@ -214,23 +212,24 @@ def bash(
     return subprocess.run(command, cwd=where, env=given, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("machines", ["", "1", "2", "12"])
+@pytest.mark.parametrize("machines", [[], ["gpu1"], ["gpu2"], ["gpu1", "gpu2"], ["gpu1-sm75"]])
 @pytest.mark.parametrize(("cases", "base"), [("", ""), ("rwkv* ", ""), ("", "HEAD")])
-def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: str, machines: str) -> None:
-    here = f'cd {ROOT} && exec {sys.executable} -m gpu_casebook "$@"'
+def test_the_matrix_step_gives_two_matrices(tmp_path: Path, cases: str, base: str, machines: list[str]) -> None:
+    here = f'cd {ROOT} && exec {sys.executable} -m gpu_casebook "${{@/#not-run/{tmp_path}/not-run}}"'
     text = script("workflows/corpus.yml", "Which cases, on which machines")
-    named = {f"GPU{number}": number if number in machines else "" for number in "12"}
-    done = bash(text, tmp_path, here, CASES=cases, BASE=base, **named)
+    runners = json.dumps(dict.fromkeys(machines, "a-runner")) if machines else ""
+    done = bash(text, tmp_path, here, CASES=cases, BASE=base, RUNNERS=runners, PYTHONPATH=str(ROOT / "runner"))
     assert done.returncode == 0, done.stderr
     lines = dict(line.partition("=")[::2] for line in (tmp_path / "output").read_text().splitlines())
     hosted, gpu = (json.loads(lines.pop(name))["include"] for name in ("hosted", "gpu"))
     assert not lines
-    assert all(entry["gpus"] == 0 for entry in hosted)
+    assert all(entry["runner"] == "hosted" for entry in hosted)
     if not base:
         assert hosted
-        assert [str(entry["gpus"]) for entry in gpu] == list(machines)
-    told = (tmp_path / "summary").read_text() if machines != "12" else ""
-    assert [number in machines for number in "12"] == [f"GPU{number}," not in told for number in "12"]
+        assert [entry["runner"] for entry in gpu] == machines
+        told = (tmp_path / "summary").read_text() if machines != ["gpu1", "gpu2"] else ""
+        assert ("no runner is named that has 1 GPU" in told) is ("gpu1" not in machines)
+        assert ("no runner is named that has 2 GPUs" in told) is ("gpu2" not in machines)
 
 
 def test_an_empty_matrix_is_what_the_condition_looks_for() -> None:
@@ -296,6 +295,34 @@ def test_what_was_watched_is_pushed_and_proposed_once(tmp_path: Path, opened: st
     assert created is not bool(opened)
 
 
+DOCKER = 'printf "%s\\n" "$@" >> calls; env >> environment; eval "$MADE"'
+
+
+@pytest.mark.parametrize(
+    ("made", "status"),
+    [("touch wheels/a-1.0.whl", 0), ("ln -s /etc/passwd wheels/a-1.0.whl", 1), ("mkdir wheels/a", 1), ("exit 3", 3)],
+)
+def test_a_wheel_is_built_in_the_image_of_the_case_which_is_given_the_requirement_alone(
+    tmp_path: Path, made: str, status: int
+) -> None:
+    text = script("workflows/case.yml", "Build the wheel")
+    image = 'echo "$*" >> calls; echo casebook/cpu:key'
+    variables = {"CASE": "tiny", "ENVIRONMENT": "current", "REQUIREMENT": "git+https://example.org/a; rm -r *"}
+    done = bash(text, tmp_path, image, {"docker": DOCKER}, MADE=made, **variables)
+    assert done.returncode == status, done.stderr
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[0] == "images --name-of current -- tiny"
+    options, inside = (
+        calls[1 : calls.index("casebook/cpu:key")],
+        "\n".join(calls[calls.index("casebook/cpu:key") + 1 :]),
+    )
+    assert [calls[1], *options[-4:]] == ["run", "--env", "REQUIREMENT", "--env", "PIP_DISABLE_PIP_VERSION_CHECK=1"]
+    assert [each for each in options if "/" in each] == [f"{tmp_path}/wheels:/wheels"]
+    assert not {"--privileged", "--network", "host"} & set(options)
+    assert "runuser -u case -- /usr/bin/python3 -m pip --python /opt/env/bin/python" in inside
+    assert "example.org" not in inside
+
+
 @pytest.mark.parametrize("status", [0, 15, 5])
 def test_a_case_ends_as_the_runner_does_which_is_told_the_verdict(tmp_path: Path, status: int) -> None:
     text = script("workflows/case.yml", "Run the case")
@@ -322,7 +349,9 @@ def test_the_parts_become_one_run_with_its_reports(tmp_path: Path) -> None:
         with journal.Journal.create(reports, part.model_copy(update={"finished": []})) as record:
             record.append(part.finished)
     text = script("workflows/corpus.yml", "One run of all parts")
-    done_ = bash(text, tmp_path, f'exec {sys.executable} -m gpu_casebook "$@"', SELECTION="all", PYTHONPATH=str(ROOT))
+    done_ = bash(
+        text, tmp_path, f'exec {sys.executable} -m gpu_casebook "$@"', SELECTION="all", PYTHONPATH=str(ROOT / "runner")
+    )
     assert done_.returncode == 0, done_.stderr
     assert "**1 of 2 confirmed**, 1 not-reproduced" in (tmp_path / "summary").read_text()
     assert "box-0 worker 1" in next((tmp_path / "reports" / "runs").glob("*/summary.json")).read_text()

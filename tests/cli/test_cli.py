@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.cli import base
+from gpu_casebook.daemon import podman
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.trial import TrialResult
+from gpu_casebook.evidence import ImageFacts, Verdict
+from gpu_casebook.images import build
+from gpu_casebook.trial import Note, Recipe, TrialResult
 from tests.conftest import Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 
@@ -100,6 +102,24 @@ def test_a_mistake_in_the_command_is_one_clear_line(words: list[str], status: in
     assert got == status
     assert line in said
     assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("environment", "image"), [("", "cuda13"), ("interpreter", "cpu")])
+def test_the_image_of_one_environment_is_named_alone(
+    monkeypatch: pytest.MonkeyPatch, environment: str, image: str
+) -> None:
+    """For a script, which takes the output as the name: progress goes elsewhere."""
+
+    def ensure(_client: object, _root: Path, recipe: Recipe, note: Note, *_: object) -> ImageFacts:
+        note("building")
+        return ImageFacts(name=f"casebook/{recipe.image}:key", id="sha256:0", size_bytes=1)
+
+    monkeypatch.setattr(podman, "connect_any", lambda *_: None)
+    monkeypatch.setattr(build, "ensure", ensure)
+    result = CliRunner().invoke(cli.app, ["images", "--name-of", environment, "--", "tiny"])
+    assert (result.exit_code, result.stdout) == (0, f"casebook/{image}:key\n"), result.output
+    assert casebook("images", "--name-of", "none", "--", "tiny")[0] == 2
 
 
 @pytest.mark.usefixtures("here")

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
-from gpu_casebook.errors import CasebookError
+from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.text import size
 
 _NAMED = 3
 """Cases that a line names."""
 
 if TYPE_CHECKING:
+    from gpu_casebook.daemon.client import DockerClient
     from gpu_casebook.images.usage import Found, ImageUse
+    from gpu_casebook.manifest.case import Case
 
 
 @app.command()
@@ -51,6 +53,13 @@ def images(
         str | None,
         typer.Option(metavar="REGISTRY", help="Pull what is not there; runs do if CASEBOOK_REGISTRY names it."),
     ] = None,
+    name_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENVIRONMENT",
+            help="Build only the image of this environment of one case, of its first if it is empty; print its name.",
+        ),
+    ] = None,
 ) -> None:
     """Build the images of all environments. Shows each one's size and users, and what each case adds."""
     from gpu_casebook.console import Console
@@ -60,7 +69,11 @@ def images(
     from gpu_casebook.images import usage as uses
     from gpu_casebook.run.plan import recipes
 
-    top, out, client = root(), Console(sys.stdout), connect_any(SILENCE_S)
+    top, client = root(), connect_any(SILENCE_S)
+    if name_of is not None:
+        print(_image_of(client, top, chosen_cases(cases), name_of))
+        return
+    out = Console(sys.stdout)
     if remove_unused:
         for line in uses.remove_unused(client, top, {each.id: recipes(each) for each in chosen_cases(None)}, out.say):
             out.say(f"removed {line}")
@@ -74,6 +87,19 @@ def images(
     wanted = {each.id: recipes(each) for each in chosen_cases(None)}
     _show_usage(uses.usage(client, top, wanted), out.say)
     _show_shares(*uses.layers(client, top, wanted), out.say)
+
+
+def _image_of(client: "DockerClient", top: Path, cases: "Sequence[Case]", environment: str) -> str:
+    from gpu_casebook.console import Console
+    from gpu_casebook.images import build as builder
+    from gpu_casebook.kinds import Variant
+    from gpu_casebook.run.plan import recipe
+
+    if len(cases) != 1:
+        raise UsageError(f"--name-of: name one case, not {len(cases)}")
+    wanted = recipe(cases[0], environment or next(iter(cases[0].manifest.environments)), Variant.REPRO)
+    with Console(sys.stderr).step(f"image of {cases[0].id}") as note:
+        return builder.ensure(client, top, wanted, note).name
 
 
 @app.command(name="refresh-bases")
