@@ -138,6 +138,7 @@ class Guard:
         A trial that shares GPUs waits until there is room.
         """
         self._last.xids = ()
+        self._pause(0.0)
         if not request.gpus:
             return self.engine.run(prepared, request)
         if not self._gpus or self._share is None:
@@ -164,6 +165,7 @@ class Guard:
         self.engine.end_trials()
 
     def _pause(self, seconds: float) -> None:
+        """Raise KeyboardInterrupt where all trials are to end."""
         if self._stopped.wait(seconds):
             raise KeyboardInterrupt
 

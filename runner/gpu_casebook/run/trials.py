@@ -6,8 +6,9 @@ run one after the other, so that a sequential rule stops where it would have sto
 trial that went otherwise) does not stand: what ran side by side is then repeated, one after the other.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import psutil
@@ -98,12 +99,23 @@ class Trials:
         """Run these trials at once; return every try of each."""
         if len(due) == 1:
             return [self._tries(*due[0])]
-        with ThreadPoolExecutor(len(due)) as pool:
-            running = [pool.submit(self._tries, variant, number) for variant, number in due]
+        busy = set[tuple[Variant, int]]()
+
+        def run(one: tuple[Variant, int]) -> list[_Tried]:
+            busy.add(one)
             try:
-                return [each.result() for each in running]
+                return self._tries(*one)
+            finally:
+                busy.discard(one)
+
+        with ThreadPoolExecutor(len(due)) as pool:
+            try:
+                return list(pool.map(run, due))
             except BaseException:
-                while wait(running, timeout=_POLL_S).not_done:  # one may just be starting
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.guard.end_trials()
+                while busy:  # one that had just begun was not there yet
+                    time.sleep(_POLL_S)
                     self.guard.end_trials()
                 raise
 

@@ -1,0 +1,188 @@
+"""Trials side by side: which run at once, what counts, and what an interrupt leaves. The engine is a fake."""
+
+import io
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from gpu_casebook.console import Console
+from gpu_casebook.devices import hardware
+from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict
+from gpu_casebook.kinds import Variant
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.report.case_page import case_page
+from gpu_casebook.run import trials
+from gpu_casebook.run.options import Options
+from gpu_casebook.run.pipeline import run_case
+from gpu_casebook.trial import TrialRequest
+from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
+from tests.fakes import FIXED, REPRO, FakeEngine
+from tests.run.test_pipeline import PASSED
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def four_cores(monkeypatch: pytest.MonkeyPatch, one_after_the_other: None) -> None:
+    monkeypatch.setattr(trials, "TRIAL_BYTES", 1)
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
+    monkeypatch.setattr(hardware, "gpus", list)
+
+
+def made(checkout: Checkout, manifest: str = MANIFEST) -> Case:
+    write_locks(checkout.write(manifest).parent)
+    return find(checkout.root, "tiny", IMAGES)
+
+
+@pytest.fixture
+def case(checkout: Checkout) -> Case:
+    return made(checkout)
+
+
+class Counting(FakeEngine):
+    """Notes how many trials run at once; each but the first waits until so many do, or for a while."""
+
+    def __init__(self, expected: int = 1, **ends: object) -> None:
+        super().__init__({"repro.py": [REPRO], "fixed.py": [FIXED], **ends})  # type: ignore[arg-type]
+        self.now = self.most = self.begun = 0
+        self.full, self.counting = threading.Event(), threading.Lock()
+        self.expected = expected
+        self.before_trial = self._count
+
+    def _count(self, _request: TrialRequest) -> None:
+        with self.counting:
+            self.begun += 1
+            self.now += 1
+            self.most = max(self.most, self.now)
+            if self.now >= self.expected:
+                self.full.set()
+        if self.begun > 1:
+            self.full.wait(WAIT_S)
+        with self.counting:
+            self.now -= 1
+
+
+def go(case: Case, on: FakeEngine, **options: object) -> tuple[Evidence, str]:
+    said = io.StringIO()
+    result = run_case(case, Options(**options), on, Console(said))  # type: ignore[arg-type]
+    assert isinstance(result, Evidence)
+    return result, said.getvalue()
+
+
+def order(evidence: Evidence) -> list[tuple[Variant, int]]:
+    return [(trial.variant, trial.number) for trial in evidence.trials]
+
+
+IN_TURN = [(variant, number) for number in (1, 2, 3) for variant in Variant] + [(Variant.FIXED, 4)]
+
+
+def test_after_the_first_trial_as_many_run_at_once_as_there_are_cores(case: Case) -> None:
+    on = Counting(4)
+    evidence, _ = go(case, on)
+    assert on.full.is_set()
+    assert on.most == 4
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert order(evidence) == IN_TURN
+    assert evidence.sharing == Sharing(at_once=4)
+    assert "up to 4 at once" in case_page([evidence])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "options"),
+    [
+        (MANIFEST.replace("failure: wrong-numbers", "failure: race"), {}),
+        (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {}),
+        (MANIFEST, {"at_once": 1}),
+        (MANIFEST, {"zygote": True}),
+    ],
+)
+def test_one_runs_after_the_other(checkout: Checkout, manifest: str, options: dict[str, object]) -> None:
+    on = Counting()
+    evidence, _ = go(made(checkout, manifest), on, **options)
+    assert on.most == 1
+    assert evidence.sharing is None
+    assert order(evidence) == IN_TURN
+    assert "at once" not in case_page([evidence])
+
+
+def test_a_kind_that_is_alone_may_say_otherwise(checkout: Checkout) -> None:
+    manifest = MANIFEST.replace("failure: wrong-numbers", "failure: race")
+    on = Counting(4)
+    go(made(checkout, manifest.replace("image: cpu", "image: cpu\n    alone: false")), on)
+    assert on.most == 4
+
+
+def test_without_memory_for_two_one_runs_after_the_other(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "TRIAL_BYTES", 2**60)
+    assert go(case, Counting())[0].sharing is None
+
+
+def test_trials_that_would_not_be_done_in_time_beside_others_run_alone(case: Case) -> None:
+    long = replace(REPRO, duration_s=case.manifest.timeout / trials.ROOM / 1.5)
+    assert go(case, Counting(**{"repro.py": [long]}))[0].sharing is None  # type: ignore[arg-type]
+
+
+def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(case: Case) -> None:
+    on = Counting(4, **{"repro.py": [REPRO, PASSED, PASSED, REPRO]})  # type: ignore[arg-type]
+    evidence, said = go(case, on)
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert order(evidence) == IN_TURN
+    assert evidence.sharing
+    assert evidence.sharing.at_once == 4
+    assert "repro trial 2: otherwise" in str(evidence.sharing.repeated)
+    assert "repeated one after the other" in said
+    assert "then repeated one after the other" in case_page([evidence])
+
+
+def test_what_goes_otherwise_alone_too_stands(case: Case) -> None:
+    on = Counting(4, **{"fixed.py": [REPRO]})  # type: ignore[arg-type]
+    evidence, _ = go(case, on)
+    assert evidence.verdict is Verdict.FIX_FAILS
+    assert [trial.outcome for trial in evidence.trials if trial.variant is Variant.FIXED] == [Outcome.OTHERWISE]
+
+
+def test_a_first_trial_that_goes_otherwise_has_none_beside_it(case: Case) -> None:
+    on = Counting(**{"repro.py": [PASSED]})  # type: ignore[arg-type]
+    evidence, _ = go(case, on)
+    assert evidence.verdict is Verdict.NOT_REPRODUCED
+    assert (on.most, evidence.sharing) == (1, None)
+
+
+def test_an_interrupt_ends_what_runs(case: Case) -> None:
+    ended, running = threading.Event(), threading.Event()
+
+    class Ending(FakeEngine):
+        def end_trials(self) -> None:
+            ended.set()
+
+    def wait(_request: TrialRequest) -> None:
+        if len(on.requests) >= 1:
+            if not running.is_set():
+                running.set()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            assert ended.wait(WAIT_S)
+
+    on = Ending({"repro.py": [REPRO], "fixed.py": [FIXED]})
+    on.before_trial = wait
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        go(case, on)
+    assert ended.is_set()
+    assert time.monotonic() - begun < WAIT_S
+
+
+def test_an_error_of_one_ends_the_others(case: Case) -> None:
+    raised = threading.Event()
+
+    def fail(_request: TrialRequest) -> None:
+        if len(on.requests) >= 1:
+            raised.set()
+            raise OSError("no more processes")
+
+    on = Counting()
+    on.before_trial = fail
+    with pytest.raises(OSError, match="no more processes"):
+        go(case, on)
