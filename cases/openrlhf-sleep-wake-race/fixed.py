@@ -1,6 +1,6 @@
 # /// script
 # requires-python = "==3.11.*"
-# dependencies = ["torch==2.11.0", "numpy==2.3.5", "requests==2.32.5", "tqdm==4.67.1", "openrlhf==0.6.0.post2"]
+# dependencies = ["torch==2.13.0", "numpy==2.3.5", "requests==2.32.5", "tqdm==4.67.1", "openrlhf==0.6.0.post2"]
 # [[tool.uv.dependency-metadata]]
 # name = "openrlhf"
 # requires-dist = []

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "transformers==5.23.0", "peft==0.21.0"]
+# dependencies = ["torch==2.13.0", "transformers==5.23.0", "peft==0.21.0"]
 # ///
 """The same adapters with the release that takes every norm of the weight as it was before merging.
 

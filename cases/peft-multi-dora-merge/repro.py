@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "transformers==5.23.0", "peft==0.20.0"]
+# dependencies = ["torch==2.13.0", "transformers==5.23.0", "peft==0.20.0"]
 # ///
 """Two DoRA adapters on one layer: merging them gives another layer than running them.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "transformers==4.45.0"]
+# dependencies = ["torch==2.13.0", "transformers==4.45.0"]
 # ///
 """The same prompt and pads with the release that keeps padding out of Mamba's convolution and out of its state.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "transformers==4.44.2"]
+# dependencies = ["torch==2.13.0", "transformers==4.44.2"]
 # ///
 """transformers' Mambas take padding for tokens: what stands to the left of a prompt changes its logits.
 

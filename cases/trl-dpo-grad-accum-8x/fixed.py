@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "datasets==5.0.1", "tokenizers==0.21.4", "transformers==4.48.3", "trl==0.14.0"]
+# dependencies = ["torch==2.13.0", "datasets==5.0.1", "tokenizers==0.21.4", "transformers==4.48.3", "trl==0.14.0"]
 # ///
 """The same eight pairs with the release of trl that has the loss divided by the accumulation steps.
 

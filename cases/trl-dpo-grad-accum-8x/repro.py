@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "datasets==5.0.1", "tokenizers==0.21.4", "transformers==4.48.3", "trl==0.13.0"]
+# dependencies = ["torch==2.13.0", "datasets==5.0.1", "tokenizers==0.21.4", "transformers==4.48.3", "trl==0.13.0"]
 # ///
 """DPO with gradient accumulation: trl's loss and gradients are larger by the number of micro-batches.
 
