@@ -2,35 +2,20 @@
 # requires-python = ">=3.11,<3.13"
 # dependencies = ["torch==2.11.0", "triton==3.6.0", "numpy==2.3.5"]
 # ///
-"""A gradient kernel that compiles, runs, raises nothing, and is wrong where K != V. Look at `keep` in dq_kernel.
-
-repro.py builds that mask as [BK, BV] for a tile that is [BV, BK], as rwkv6-backward does; here BK == BV, so it fits and
-masks the wrong elements. Its dq_rel_err is over 0.1 where K != V and rounding error where K == V, for there the mask is
-its own transpose. fixed.py builds it as [BV, BK] and is right for all. TRITON_INTERPRET=1 runs both without a GPU.
-"""
+"""The same with upstream's file as the fix left it, which builds the mask as [BV, BK]: dq is right for all sizes."""
 
 import os, sys
+from unittest.mock import MagicMock, patch
 
 import numpy as np
 import triton
-import triton.language as tl
+
+# The file defines autograd functions too, which nothing of here calls. Stand-ins have the place of what they need.
+with patch.dict(sys.modules, {name: MagicMock() for name in ("torch", "torch.cuda.amp", "fla.ops.utils", "fla.utils")}):
+    from fla.ops.rwkv6.recurrent_fuse import fused_recurrent_rwkv6_bwd_kernel_dq as dq_kernel
 
 T = 8  # a few steps: the initial state decays, so its error is largest at the first
-BK = BV = 16  # what the failing backward took for sizes of 9 to 16: the next power of 2, at most 16 for K and 64 for V
-
-
-@triton.jit
-def dq_kernel(k, v, w, s0, dy, dq, T, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
-    rk, rv = tl.arange(0, BK), tl.arange(0, BV)  # one tile holds the whole state
-    keep = (rv < V)[:, None] & (rk < K)[None, :]  # [BV, BK]
-    S = tl.load(s0 + rk[None, :] * V + rv[:, None], mask=keep, other=0.0)  # [BV, BK] of the [K, V] state
-    for t in range(0, T):
-        k_t = tl.load(k + t * K + rk, mask=rk < K, other=0.0)
-        w_t = tl.load(w + t * K + rk, mask=rk < K, other=0.0)
-        v_t = tl.load(v + t * V + rv, mask=rv < V, other=0.0)
-        dy_t = tl.load(dy + t * V + rv, mask=rv < V, other=0.0)
-        tl.store(dq + t * K + rk, tl.sum(S * dy_t[:, None], 0), mask=rk < K)
-        S = S * tl.exp(w_t)[None, :] + v_t[:, None] * k_t[None, :]
+BK = BV = 16  # what the file takes for sizes of 9 to 16: the next power of 2, at most 16 for K and 64 for V
 
 
 class InPlace:
@@ -82,7 +67,14 @@ def dq_rel_err(K, V):
         S = np.exp(w[t].astype(np.float64))[:, None] * S + np.outer(k[t].astype(np.float64), v[t])
 
     dq = to_device(np.zeros((T, K), np.float32))
-    dq_kernel[(1,)](*(to_device(x) for x in (k, v, w, buffer, dy)), dq, T, K, V, BK, BV, num_warps=1)
+    arrays = dict(k=k, v=v, w=w, u=np.zeros(K, np.float32), do=dy, initial_state=buffer, h0=buffer)
+    arrays |= dict(dq_aux=np.zeros_like(k))
+    given = {name: to_device(array) for name, array in arrays.items()}
+    given |= dict(s_qk_h=T * K, s_qk_t=K, s_qk_d=1, s_vo_h=T * V, s_vo_t=V, s_vo_d=1, s_k_h=T * K, s_v_h=T * V)
+    given |= dict(dq=dq, B=1, H=1, T=T, scale=1.0, BK=BK, BV=BV, DK=K, DV=V, K=K, V=V)
+    given |= dict(USE_INITIAL_STATE=True, REVERSE=False)
+    # The fix came with other names for some arguments: each version takes those that it has.
+    dq_kernel[(1, 1, 1)](**{name: given[name] for name in dq_kernel.arg_names}, num_warps=1)
     return np.abs(dq.cpu().numpy() - exact).max() / np.abs(exact).max()
 
 
