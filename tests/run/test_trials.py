@@ -186,3 +186,14 @@ def test_an_error_of_one_ends_the_others(case: Case) -> None:
     on.before_trial = fail
     with pytest.raises(OSError, match="no more processes"):
         go(case, on)
+
+
+def test_where_a_rate_is_measured_a_trial_without_the_failure_is_no_reason_to_repeat(checkout: Checkout) -> None:
+    manifest = MANIFEST.replace("image: cpu", "image: cpu\n    alone: false").replace(
+        "repro:\n  expect:", 'repro:\n  expect:\n    rate: ">= 0.3"'
+    )
+    on = Counting(4, **{"repro.py": [REPRO, PASSED] * 2 + [REPRO]})  # type: ignore[arg-type]
+    evidence, said = go(made(checkout, manifest + "trials: 12\n"), on)
+    assert evidence.verdict is Verdict.CONFIRMED
+    assert evidence.sharing == Sharing(at_once=4)
+    assert "repeated" not in said

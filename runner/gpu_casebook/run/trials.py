@@ -2,8 +2,9 @@
 
 The first one runs alone. Where it did what is expected, and nothing speaks against it, the next ones run side by side:
 those that would follow if each did what is expected. They count in that order, and only as far as they would have been
-run one after the other, so that a sequential rule stops where it would have stopped. Whatever sharing could explain (a
-trial that went otherwise) does not stand: what ran side by side is then repeated, one after the other.
+run one after the other, so that a sequential rule stops where it would have stopped. A verdict that
+sharing could explain (a trial went otherwise, and it is not confirmed) does not stand: all is then repeated, one after
+the other.
 """
 
 import time
@@ -17,8 +18,8 @@ from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard, tries
-from gpu_casebook.evidence import Outcome, Sharing, Trial
-from gpu_casebook.judging.decision import Tally
+from gpu_casebook.evidence import Outcome, Sharing, Trial, Verdict
+from gpu_casebook.judging.decision import Tally, decide
 from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.kinds import Variant
 from gpu_casebook.run.attesting import Loaded
@@ -61,7 +62,8 @@ class Trials:
             trials, at_once = self._sequence([], advance)
             sharing = Sharing(at_once=at_once) if at_once > 1 else None
             odd = next((trial for trial in trials if trial.outcome is not Outcome.AS_EXPECTED), None)
-            if sharing and odd and not self.guard.given_up:
+            settled = decide(trials, asked).verdict is Verdict.CONFIRMED or self.guard.given_up
+            if sharing and odd and not settled:
                 why = summary_of(odd)
                 self.console.say(f"  beside others, {why}; repeated one after the other")
                 trials, _ = self._sequence(trials[:1], advance, share=False)
@@ -90,7 +92,8 @@ class Trials:
 
     def _room(self, trials: Sequence[Trial]) -> int:
         """Return how many trials may run at once after these."""
-        if not trials or any(trial.outcome is not Outcome.AS_EXPECTED for trial in trials):
+        odd = any(trial.outcome is not Outcome.AS_EXPECTED for trial in trials)
+        if not trials or (odd and not self.plan.terms.measured):
             return 1
         longest = max(0.01, *(trial.duration_s for trial in trials))
         return max(1, min(_at_once(self.plan), int(self.plan.limits.timeout_s / (ROOM * longest))))
