@@ -193,7 +193,7 @@ def test_where_a_rate_is_measured_a_trial_without_the_failure_is_no_reason_to_re
         "repro:\n  expect:", 'repro:\n  expect:\n    rate: ">= 0.3"'
     )
     on = Counting(4, **{"repro.py": [REPRO, PASSED] * 2 + [REPRO]})  # type: ignore[arg-type]
-    evidence, said = go(made(checkout, manifest + "trials: 12\n"), on)
+    evidence, said = go(made(checkout, manifest + "trials: 40\n"), on)
     assert evidence.verdict is Verdict.CONFIRMED
     assert evidence.sharing == Sharing(at_once=4)
     assert "repeated" not in said
