@@ -106,7 +106,7 @@ def test_the_docstring_of_fixed_py_is_marked(name: str, fix: list[str]) -> None:
     assert [what.partition(";")[0] for _, what in blanks(files(bare)["fixed.py"])] == fix
 
 
-@pytest.mark.parametrize("name", DRAFTS.keys() - REFUSED.keys())
+@pytest.mark.parametrize("name", sorted(DRAFTS.keys() - REFUSED.keys()))
 def test_headers_are_in_step_with_the_manifest(name: str, tmp_path: Path) -> None:
     case = load(write(tmp_path, DRAFTS[name]), IMAGES)
     for variant in Variant:
