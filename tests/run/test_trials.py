@@ -4,6 +4,7 @@ import io
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,7 @@ from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import TrialRequest
+from gpu_casebook.trial import TrialRequest, TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 from tests.run.test_pipeline import PASSED
@@ -45,8 +46,8 @@ def case(checkout: Checkout) -> Case:
 class Counting(FakeEngine):
     """Notes how many trials run at once; each but the first waits until so many do, or for a while."""
 
-    def __init__(self, expected: int = 1, **ends: object) -> None:
-        super().__init__({"repro.py": [REPRO], "fixed.py": [FIXED], **ends})  # type: ignore[arg-type]
+    def __init__(self, expected: int = 1, **ends: Sequence[TrialResult]) -> None:
+        super().__init__({"repro.py": [REPRO], "fixed.py": [FIXED], **ends})
         self.now = self.most = self.begun = 0
         self.full, self.counting = threading.Event(), threading.Lock()
         self.expected = expected
@@ -122,11 +123,11 @@ def test_without_memory_for_two_one_runs_after_the_other(case: Case, monkeypatch
 
 def test_trials_that_would_not_be_done_in_time_beside_others_run_alone(case: Case) -> None:
     long = replace(REPRO, duration_s=case.manifest.timeout / trials.ROOM / 1.5)
-    assert go(case, Counting(**{"repro.py": [long]}))[0].sharing is None  # type: ignore[arg-type]
+    assert go(case, Counting(**{"repro.py": [long]}))[0].sharing is None
 
 
 def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(case: Case) -> None:
-    on = Counting(4, **{"repro.py": [REPRO, PASSED, PASSED, REPRO]})  # type: ignore[arg-type]
+    on = Counting(4, **{"repro.py": [REPRO, PASSED, PASSED, REPRO]})
     evidence, said = go(case, on)
     assert evidence.verdict is Verdict.CONFIRMED
     assert order(evidence) == IN_TURN
@@ -138,14 +139,14 @@ def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(ca
 
 
 def test_what_goes_otherwise_alone_too_stands(case: Case) -> None:
-    on = Counting(4, **{"fixed.py": [REPRO]})  # type: ignore[arg-type]
+    on = Counting(4, **{"fixed.py": [REPRO]})
     evidence, _ = go(case, on)
     assert evidence.verdict is Verdict.FIX_FAILS
     assert [trial.outcome for trial in evidence.trials if trial.variant is Variant.FIXED] == [Outcome.OTHERWISE]
 
 
 def test_a_first_trial_that_goes_otherwise_has_none_beside_it(case: Case) -> None:
-    on = Counting(**{"repro.py": [PASSED]})  # type: ignore[arg-type]
+    on = Counting(**{"repro.py": [PASSED]})
     evidence, _ = go(case, on)
     assert evidence.verdict is Verdict.NOT_REPRODUCED
     assert (on.most, evidence.sharing) == (1, None)
@@ -192,7 +193,7 @@ def test_where_a_rate_is_measured_a_trial_without_the_failure_is_no_reason_to_re
     manifest = MANIFEST.replace("image: cpu", "image: cpu\n    alone: false").replace(
         "repro:\n  expect:", 'repro:\n  expect:\n    rate: ">= 0.3"'
     )
-    on = Counting(4, **{"repro.py": [REPRO, PASSED] * 2 + [REPRO]})  # type: ignore[arg-type]
+    on = Counting(4, **{"repro.py": [REPRO, PASSED] * 2 + [REPRO]})
     evidence, said = go(made(checkout, manifest + "trials: 40\n"), on)
     assert evidence.verdict is Verdict.CONFIRMED
     assert evidence.sharing == Sharing(at_once=4)
