@@ -123,7 +123,7 @@ def test_without_memory_for_two_one_runs_after_the_other(case: Case, monkeypatch
 
 def test_trials_that_would_not_be_done_in_time_beside_others_run_alone(case: Case) -> None:
     long = replace(REPRO, duration_s=case.manifest.timeout / trials.ROOM / 1.5)
-    assert go(case, Counting(**{"repro.py": [long]}))[0].sharing is None
+    assert go(case, Counting(**{"repro.py": [long]}))[0].sharing is None  # type: ignore[arg-type]
 
 
 def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(case: Case) -> None:
@@ -146,7 +146,7 @@ def test_what_goes_otherwise_alone_too_stands(case: Case) -> None:
 
 
 def test_a_first_trial_that_goes_otherwise_has_none_beside_it(case: Case) -> None:
-    on = Counting(**{"repro.py": [PASSED]})
+    on = Counting(**{"repro.py": [PASSED]})  # type: ignore[arg-type]
     evidence, _ = go(case, on)
     assert evidence.verdict is Verdict.NOT_REPRODUCED
     assert (on.most, evidence.sharing) == (1, None)
