@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "transformers==4.45.2"]
+# dependencies = ["torch==2.13.0", "transformers==4.45.2"]
 # ///
 """The same three samples and the same model, with sequence boundaries where the library looks for them.
 

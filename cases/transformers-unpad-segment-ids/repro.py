@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.11.0", "transformers==4.45.2"]
+# dependencies = ["torch==2.13.0", "transformers==4.45.2"]
 # ///
 """transformers sums a mask of segment ids as if it were 0/1, and attention is told of rows that do not exist.
 

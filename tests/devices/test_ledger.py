@@ -203,6 +203,24 @@ def test_whoever_waits_to_be_alone_is_not_passed_by_those_who_share() -> None:
     assert order == ["alone", "later"]
 
 
+@pytest.mark.usefixtures("two_gpus")
+def test_who_needs_less_passes_who_waits_for_more() -> None:
+    waits, done = threading.Event(), list[str]()
+
+    def much() -> None:
+        with hold([0], lambda _: waits.set(), 100 * GIB):
+            done.append("much")
+
+    with hold([0], print, 60 * GIB):
+        other = threading.Thread(target=much)
+        other.start()
+        assert waits.wait(60)
+        with hold([0], print, 20 * GIB):
+            done.append("little")
+    other.join(60)
+    assert done == ["little", "much"]
+
+
 def test_a_pause_may_give_up(holder: "subprocess.Popen[str]") -> None:
     def give_up(_seconds: float) -> None:
         raise KeyboardInterrupt

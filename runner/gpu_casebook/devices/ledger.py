@@ -1,8 +1,8 @@
 """Who uses which GPU of this host: one run alone, or trials that share its memory. For all users and all engines.
 
 A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
-Being alone is having all slots. Whoever wants some takes the GPU's gate first and keeps it until there are enough: who
-came first is served first, and a run that waits to be alone is not passed by others.
+Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. A run that waits to be alone
+keeps the gate, so that nobody passes it; others take all that they need at once, or let whoever needs less go first.
 """
 
 import fcntl
@@ -62,17 +62,8 @@ class _Gpu:
         """Hold so many slots."""
         with ExitStack() as held:
             files = [held.enter_context(_opened(f"{self.name}.{number}.slot")) for number in range(self.slots)]
-            ours: list[IO[str]] = []
             with _opened(f"{self.name}.lock") as gate:
-                while not _lock(gate):
-                    self._wait_for(files)
-                try:
-                    while len(ours) < need:
-                        ours += islice(filter(_lock, (file for file in files if file not in ours)), need - len(ours))
-                        if len(ours) < need:
-                            self._wait_for([file for file in files if file not in ours])
-                finally:
-                    fcntl.flock(gate, fcntl.LOCK_UN)
+                ours = self._locked(gate, files, need)
             try:
                 for file in ours:
                     _sign(file, f"process {os.getpid()} ({' '.join(sys.argv)[:120]})")
@@ -80,8 +71,28 @@ class _Gpu:
             finally:
                 for file in ours:
                     _sign(file, "")
-                    # Closing is not enough: a process that was forked meanwhile has the same file open.
-                    fcntl.flock(file, fcntl.LOCK_UN)
+                _unlock(*ours)
+
+    def _locked(self, gate: IO[str], files: Sequence[IO[str]], need: int) -> list[IO[str]]:
+        """Return so many slots, locked. Who wants all of them keeps the gate, and what it has, until it has all."""
+        ours: list[IO[str]] = []
+        entered = False
+        try:
+            while True:
+                entered = entered or _lock(gate)
+                if entered:
+                    ours += islice(filter(_lock, (file for file in files if file not in ours)), need - len(ours))
+                if len(ours) == need:
+                    return ours
+                if entered and need < self.slots:
+                    _unlock(*ours, gate)
+                    ours, entered = [], False
+                self._wait_for([file for file in files if file not in ours])
+        except BaseException:
+            _unlock(*ours)
+            raise
+        finally:
+            _unlock(gate)
 
     def _wait_for(self, files: Sequence[IO[str]]) -> None:
         holder = next(filter(None, map(_holder, files)), "another runner")
@@ -106,6 +117,11 @@ def _lock(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _unlock(*files: IO[str]) -> None:
+    for file in files:  # closing is not enough: a process that was forked meanwhile has the same file open
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _sign(file: IO[str], text: str) -> None:
