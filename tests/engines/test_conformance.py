@@ -3,8 +3,10 @@
 import os
 import resource
 import signal
+import time
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -287,6 +289,32 @@ def test_an_interrupt_leaves_nothing(subject: Subject) -> None:
         assert process.wait(PATIENCE_S) == 130
     assert subject.processes(token) == 0
     assert subject.left_by(process.pid) == []
+
+
+def test_threads_run_trials_at_once(bench: Bench) -> None:
+    """Each sees its own scratch space alone, and says what it was asked."""
+    script = """
+import pathlib, sys, tempfile, time
+place = pathlib.Path(tempfile.gettempdir())
+(place / sys.argv[1]).touch()
+time.sleep(1)
+print(sys.argv[1], sorted(each.name for each in place.iterdir()))
+"""
+    bench.run("pass")  # what all of them share is there
+    with ThreadPoolExecutor(3) as pool:
+        said = [result.stdout for result in pool.map(lambda name: bench.run(script, name), "abc")]
+    assert said == [f"{name} ['{name}']\n" for name in "abc"]
+
+
+def test_the_trials_of_other_threads_can_be_ended(bench: Bench) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(bench.run, "import time; time.sleep(1000)", limits={"timeout_s": 1000.0})
+        begun = time.monotonic()
+        while not running.done() and time.monotonic() < begun + PATIENCE_S:
+            bench.engine.end_trials()
+            time.sleep(0.2)
+        assert running.done()
+    assert running.result().exit_status is None
 
 
 def test_what_a_killed_runner_left_goes_with_the_next_sweep(subject: Subject) -> None:

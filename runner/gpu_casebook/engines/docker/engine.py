@@ -1,6 +1,7 @@
 """Trials in containers, here or on the machine that DOCKER_HOST names: nothing is mounted from the client."""
 
 import hashlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ class DockerEngine(Engine):
         self._root = root
         self._id = uuid.uuid4().hex[:12]
         self._volumes: set[str] = set()
+        self._filling = threading.Lock()
         self._pythons: dict[str, str] = {}
 
     _connect: Callable[[int], DockerClient] = staticmethod(daemon.connect)
@@ -250,8 +252,13 @@ class DockerEngine(Engine):
         archive = archive_of(files, mode=mode)
         if not keep:
             name = f"casebook-{self._id}-{hashlib.sha256(archive).hexdigest()[:12]}"
-        if name in self._volumes:
-            return name
+        with self._filling:
+            if name not in self._volumes:
+                self._fill(name, prepared, archive, keep=keep)
+                self._volumes.add(name)
+        return name
+
+    def _fill(self, name: str, prepared: Prepared, archive: bytes, *, keep: bool) -> None:
         self._client.volumes.create(name, labels=self._labels(keep=keep))
         mount = daemon.Mount(CASE_DIRECTORY, name, type="volume", no_copy=True)
         # A volume is written through a container, which is never started.
@@ -263,8 +270,6 @@ class DockerEngine(Engine):
             filler.put_archive(CASE_DIRECTORY, archive)
         finally:
             self._discard(filler_name)
-        self._volumes.add(name)
-        return name
 
     def _discard(self, name: str) -> None:
         # What can't be removed now is removed on leaving the engine, or by the next sweep.
