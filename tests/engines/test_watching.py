@@ -251,8 +251,14 @@ def test_who_executes_byte_code_is_not_asked(
 @pytest.mark.parametrize(("rank", "expected"), [("3", 3), ("three", None), (None, None)])
 def test_the_rank_of_a_process(rank: str | None, expected: int | None) -> None:
     variables = {"RANK": rank} if rank else {}
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=variables) as child:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"\n"  # it runs: right after exec its variables may not be there yet
         assert sampler.rank(child.pid) == expected
+        child.stdin.close()
 
 
 def test_both_sides_know_the_signal_and_the_file() -> None:
