@@ -7,9 +7,9 @@
 # ///
 """vLLM 0.7.2's sleep-mode allocator wakes up with no memory to wake up in, says so on stderr only, and goes on.
 
-What to look for: "CUDA Error: out of memory at ...:56" on stderr, and a segmentation fault in the same call, which Python
-calls create_and_map: the code goes on to map the handle of the memory that sleep has given back. With a driver that
-answers "invalid argument" to that, wake_up would return (wake_up_returned=1), with no page behind the cache's address.
+What to look for: "CUDA Error: out of memory at ...:56" on stderr, "invalid argument" for the handle that sleep has given
+back and that is mapped all the same, wake_up_returned=1, and at the next step "CUDA error: an illegal memory access was
+encountered": there is no page behind the cache's address. It may also die of a segmentation fault in wake_up.
 
 The cache and the trainer each take 60 % of the free memory, never both at once. Nothing of it goes to the host. The
 released allocator runs, in Python and C++; a stand-in has the place of vllm.utils, of which it imports one function.

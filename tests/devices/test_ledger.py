@@ -31,7 +31,7 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "pynvml", FakeNvml([H200, A100]))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(ledger, "_POLL_S", 0.01)
-    monkeypatch.setattr(hardware, "cores", lambda: CORES)
+    monkeypatch.setattr("os.cpu_count", lambda: CORES)
 
 
 HOLDER = """
@@ -150,7 +150,7 @@ def test_a_gpu_nobody_knows_is_locked_by_its_index(tmp_path: Path, monkeypatch: 
 
 
 def test_slots_are_as_many_as_memory_and_cores_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "cores", lambda: 16)
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
     assert [slots(size) for size in (80 * GIB, 16 * GIB, SLOT_BYTES, GIB, 0)] == [16, 8, 1, 1, 1]
 
 

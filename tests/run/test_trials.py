@@ -14,6 +14,7 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.manifest.model import CLEAN
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
@@ -96,6 +97,7 @@ def test_after_the_first_trial_as_many_run_at_once_as_there_are_cores(case: Case
     [
         (MANIFEST.replace("failure: wrong-numbers", "failure: race"), {}),
         (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {}),
+        (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {"at_once": 4}),
         (MANIFEST, {"at_once": 1}),
         (MANIFEST, {"zygote": True}),
     ],
@@ -130,12 +132,39 @@ def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(ca
     on = Counting(4, **{"repro.py": [REPRO, PASSED, PASSED, REPRO]})
     evidence, said = go(case, on)
     assert evidence.verdict is Verdict.CONFIRMED
-    assert order(evidence) == IN_TURN
+    assert {variant: evidence.rates[variant].n for variant in Variant} == {Variant.REPRO: 4, Variant.FIXED: 6}
     assert evidence.sharing
     assert evidence.sharing.at_once == 4
     assert "repro trial 2: otherwise" in str(evidence.sharing.repeated)
     assert "repeated one after the other" in said
     assert "then repeated one after the other" in case_page([evidence])
+
+
+def test_a_second_chance_confirms_nothing_wrongly_more_often() -> None:
+    """A fix that changes nothing, whatever share of runs fails: confirmed beside others, or when repeated."""
+    repro, fixed = 3 + trials.MORE[Variant.REPRO], CLEAN + trials.MORE[Variant.FIXED]
+
+    def wrongly(rate: float, repro: int, fixed: int) -> float:
+        beside = rate**2 * (1 - rate) ** CLEAN  # the first trial is the same in both
+        return rate * (beside + (1 - beside) * rate ** (repro - 1) * (1 - rate) ** fixed)
+
+    rates = [step / 1000 for step in range(1001)]
+    assert max(wrongly(rate, repro, fixed) for rate in rates) < 0.01
+    assert max(wrongly(rate, repro - 1, fixed) for rate in rates) > 0.01
+    assert max(wrongly(rate, repro, fixed - 1) for rate in rates) > 0.01
+
+
+@pytest.mark.parametrize("asked", [8, 2])
+def test_a_number_that_is_asked_for_is_a_bound(case: Case, asked: int) -> None:
+    on = Counting(min(asked, 4))
+    go(case, on, at_once=asked)
+    assert on.most == min(asked, 4)  # there are four cores
+
+
+def test_an_engine_on_another_machine_runs_one_after_the_other(case: Case) -> None:
+    on = Counting()
+    on.local = False
+    assert go(case, on)[0].sharing is None
 
 
 def test_what_goes_otherwise_alone_too_stands(case: Case) -> None:

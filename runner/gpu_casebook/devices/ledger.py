@@ -44,8 +44,9 @@ def hold(
 
 
 def slots(memory_bytes: int) -> int:
-    """Return into how many shares a GPU of so much memory is divided: no more than there are cores to feed it."""
-    return max(1, min(memory_bytes // SLOT_BYTES, hardware.cores()))
+    """Return into how many shares a GPU of so much memory is divided: no more than the host has cores to feed it."""
+    # Not the cores that this process may use: all processes must divide a GPU alike, or none of them is alone.
+    return max(1, min(memory_bytes // SLOT_BYTES, os.cpu_count() or 1))
 
 
 @dataclass

@@ -74,7 +74,7 @@ class Case:
         return base if override is None else base.overridden_by(override)
 
     def alone(self, environment: str) -> bool:
-        """Return whether its trials have the GPUs, or the machine, for themselves: also where time is measured."""
+        """Return whether a trial has its GPUs for itself, or where it needs none, the machine: see `alone` there."""
         spec, repro = self.environment(environment), self.expectation(environment, Variant.REPRO)
         measured = repro.rate or repro.differs or repro.growth or repro.hang
         usual = spec.gpus > 1 or bool(measured) or self.manifest.failure in {Failure.HANG, Failure.RACE, Failure.LEAK}

@@ -72,7 +72,7 @@ class Options:
     )
     at_once: int | None = _option(
         "--at-once",
-        "Trials at once. Without it: as the case and the machine allow. 1: one after the other.",
+        "Trials at once at most. Without it: as the case and the machine allow. 1: one after the other.",
         metavar="N",
         min=1,
         repeated=False,

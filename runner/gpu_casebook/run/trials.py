@@ -1,25 +1,29 @@
 """The trials of a case: both variants in turns, each in a fresh process, until the verdict is settled.
 
-The first one runs alone. Where it did what is expected, and nothing speaks against it, the next ones run side by side:
-those that would follow if each did what is expected. They count in that order, and only as far as they would have been
-run one after the other, so that a sequential rule stops where it would have stopped. A verdict that
-sharing could explain (a trial went otherwise, and it is not confirmed) does not stand: all is then repeated, one after
-the other.
+The first one runs alone. If it did what is expected, the next ones run side by side: those that would follow if each
+did what is expected. They count in that order, and only as far as they would have been run one after the other, so that
+a sequential rule stops where it would have stopped.
+
+If a trial beside others went otherwise and the case is not confirmed, sharing may be why: all but the first are
+repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition takes more trials. A
+measured rate is not repeated, as its trials differ anyhow.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import psutil
 
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
-from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, tries
+from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Outcome, Sharing, Trial, Verdict
-from gpu_casebook.judging.decision import Tally, decide
+from gpu_casebook.judging.decision import Tally, Terms, decide
 from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.kinds import Variant
 from gpu_casebook.run.attesting import Loaded
@@ -29,19 +33,23 @@ from gpu_casebook.trial import TrialResult
 
 TRIAL_BYTES = 4 * 2**30
 """Memory that is to be free for each trial beside others; most take less, and one that runs out of it is repeated."""
+MORE = {Variant.REPRO: 1, Variant.FIXED: 2}
+"""Trials that a repetition takes on top: 4 and 6 in the place of 3 and 4. The worst chance to confirm a fix that does
+nothing is 0.95 % then, both chances together; with 3 and 4 again it would be 1.66 %."""
 ROOM = 2.0
-"""Trials share only if, as slow as if they shared one core, each would still be done in its timeout so many times."""
+"""The longest trial so far, times as many as run at once, times this, fits the timeout: they may all share a core."""
 
 _POLL_S = 0.2
 
 _Tried = tuple[Trial, TrialResult]
 
 
-def _at_once(plan: Plan) -> int:
+def _at_once(plan: Plan, engine: Engine) -> int:
     """Return how many trials the case and the machine allow; on GPUs, `devices.ledger` lets start what fits."""
-    if plan.options.at_once or plan.options.zygote or plan.case.alone(plan.environment):
-        return plan.options.at_once or 1
-    return max(1, min(hardware.cores(), psutil.virtual_memory().available // TRIAL_BYTES))
+    if plan.options.zygote or plan.case.alone(plan.environment) or not engine.local:
+        return 1
+    most = min(hardware.cores(), psutil.virtual_memory().available // TRIAL_BYTES)
+    return max(1, min(most, plan.options.at_once or most))
 
 
 @dataclass(frozen=True)
@@ -59,14 +67,17 @@ class Trials:
         """Return all trials in their order, and how they shared the machine, if they did."""
         asked = self.plan.terms
         with self.console.task(self.plan.case.id, asked.trials + max(asked.trials, asked.clean)) as advance:
-            trials, at_once = self._sequence([], advance)
+            trials, at_once = self._sequence([], asked, advance)
             sharing = Sharing(at_once=at_once) if at_once > 1 else None
             odd = next((trial for trial in trials if trial.outcome is not Outcome.AS_EXPECTED), None)
-            settled = decide(trials, asked).verdict is Verdict.CONFIRMED or self.guard.given_up
+            settled = decide(trials, asked).verdict is Verdict.CONFIRMED or asked.measured or self.guard.given_up
             if sharing and odd and not settled:
                 why = summary_of(odd)
                 self.console.say(f"  beside others, {why}; repeated one after the other")
-                trials, _ = self._sequence(trials[:1], advance, share=False)
+                first = [trial for trial in trials if (trial.variant, trial.number) == (Variant.REPRO, 1)]
+                clean = max(asked.trials, asked.clean) + MORE[Variant.FIXED]
+                again = replace(asked, trials=asked.trials + MORE[Variant.REPRO], clean=clean)
+                trials, _ = self._sequence(first, again, advance, share=False)
                 sharing = Sharing(at_once=at_once, repeated=why)
         if self.guard.given_up:
             self.console.say(f"  no more trials: {self.guard.given_up}")
@@ -75,10 +86,10 @@ class Trials:
         return trials, sharing
 
     def _sequence(
-        self, begun: Sequence[Trial], advance: Callable[[str], None], *, share: bool = True
+        self, begun: Sequence[Trial], asked: Terms, advance: Callable[[str], None], *, share: bool = True
     ) -> tuple[list[Trial], int]:
         """Return these trials with those that follow, and how many ran at once at most."""
-        trials, asked, most = list(begun), self.plan.terms, 1
+        trials, most = list(begun), 1
         while due := Tally(trials, asked).due(self._room(trials) if share else 1):
             if self.guard.given_up:
                 break
@@ -96,7 +107,7 @@ class Trials:
         if not trials or (odd and not self.plan.terms.measured):
             return 1
         longest = max(0.01, *(trial.duration_s for trial in trials))
-        return max(1, min(_at_once(self.plan), int(self.plan.limits.timeout_s / (ROOM * longest))))
+        return max(1, min(_at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
 
     def _side_by_side(self, due: Sequence[tuple[Variant, int]]) -> list[list[_Tried]]:
         """Run these trials at once; return every try of each."""
@@ -116,10 +127,11 @@ class Trials:
                 return list(pool.map(run, due))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                self.guard.end_trials()
-                while busy:  # one that had just begun was not there yet
-                    time.sleep(_POLL_S)
+                with suppress(EngineError):  # of an engine that went away; what is told is the first error
                     self.guard.end_trials()
+                    while busy:  # one that had just begun was not there yet
+                        time.sleep(_POLL_S)
+                        self.guard.end_trials()
                 raise
 
     def _tries(self, variant: Variant, number: int) -> list[_Tried]:

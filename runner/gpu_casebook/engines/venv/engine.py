@@ -166,7 +166,7 @@ class VenvEngine(Engine):
             wrong = installed.unrecorded(bare)
             if not wrong:
                 _reduce(directory, recipe)
-                return installed
+                return Seal.of(directory, installed)
             note(f"{_shown(wrong)} in the store of packages changed: they are fetched again")
             uv.forget([pin.name for pin in read_lock(recipe.lock).pins], self._store)
         raise BuildError(f"the environment could not be built: {_shown(wrong)}: not what the wheel's RECORD says")
