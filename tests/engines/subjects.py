@@ -26,6 +26,7 @@ from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"
+FORKED = "CASEBOOK_TEST_FORKED"
 PATIENCE_S = 60.0
 
 # Tells the runner through its supervisor's descriptors that it ended well, and kills it.
@@ -122,11 +123,15 @@ class DockerSubject:
         return sum(len(self._top(one)) - 1 for one in mine)  # less the init process
 
     def _top(self, container: Container) -> list[Any]:
-        """Podman has an answer of its own to it; the one that Docker gives needs a ps in the image."""
+        """Podman has an answer of its own to it; the one that Docker gives needs a ps in the image.
+
+        Of a container that is just ending, the answer is an error or lists nothing ("Processes": null).
+        """
         api = self.client.api
         own = "/v4.0.0/libpod" if self.variables else ""
         answer = api.get(f"{api.base_url}{own}/containers/{container.id}/top", params={"stream": "false"})
-        return list(answer.json()["Processes"]) if answer.ok else [None]  # it is just ending
+        processes = answer.json()["Processes"] if answer.ok else None
+        return list(processes or [None])
 
 
 @dataclass
@@ -191,12 +196,12 @@ def eventually(true: Callable[[], object]) -> None:
 
 
 @contextmanager
-def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Popen[bytes]"]:
+def runner_with_a_trial(subject: Subject, token: str, *, forked: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
     """Another runner, once its trial and all processes of it are running."""
     environ = dict(os.environ)
     match subject:
         case DockerSubject():
-            environ |= subject.variables
+            environ |= {**subject.variables, **({FORKED: "1"} if forked else {})}
             arguments = [subject.kind.name, token, str(subject.recipe.use_image)]
         case CharliecloudSubject():
             arguments = ["charliecloud", token, str(subject.recipe.use_image), str(subject.cache), str(subject.place)]
@@ -212,7 +217,7 @@ def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Po
     )
     with process:
         try:
-            eventually(lambda: subject.processes(token) == PROCESSES or process.poll() is not None)
+            eventually(lambda: subject.processes(token) == PROCESSES + 3 * forked or process.poll() is not None)
             assert process.poll() is None
             yield process
         finally:

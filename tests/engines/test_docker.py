@@ -18,7 +18,7 @@ import pytest
 
 from gpu_casebook.daemon.client import LABEL, APIError, DockerClient, connect, find_image, pull, speaking
 from gpu_casebook.engines.base import Prepared
-from gpu_casebook.engines.docker import engine, running
+from gpu_casebook.engines.docker import engine, made, running
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.docker.options import Part
 from gpu_casebook.engines.docker.payload import archive_of
@@ -110,10 +110,10 @@ def test_what_keeps_a_trial_in_its_place_is_not_its_own_to_set(docker_bench: Ben
 
 def test_one_volume_for_all_trials_with_the_same_files(docker_subject: DockerSubject) -> None:
     def volumes() -> int:
-        return len(docker_subject.client.volumes.list(filters={"label": f"{LABEL}.run={made._id}"}))
+        return len(docker_subject.client.volumes.list(filters={"label": f"{LABEL}.run={used._id}"}))
 
-    with docker_subject.make() as made:
-        bench = Bench(made, made.prepare(docker_subject.recipe, print))
+    with docker_subject.make() as used:
+        bench = Bench(used, used.prepare(docker_subject.recipe, print))
         empty = volumes()
         for _ in range(2):
             bench.run("print(1)")
@@ -320,7 +320,7 @@ class TestLeaving:
                 raise EngineError("could not remove containers and volumes: no daemon")
             return []
 
-        monkeypatch.setattr(DockerEngine, "_remove", remove)
+        monkeypatch.setattr(made, "remove", remove)
         return answers
 
     def test_a_daemon_that_comes_back_is_cleared(self, left: list[bool]) -> None:
@@ -333,7 +333,7 @@ class TestLeaving:
     def test_what_could_not_be_removed_is_said(
         self, left: list[bool], monkeypatch: pytest.MonkeyPatch, why: type[BaseException] | None
     ) -> None:
-        monkeypatch.setattr(engine, "RESTART_S", 0.0)
+        monkeypatch.setattr(made, "RESTART_S", 0.0)
         left += [False]
         with pytest.raises(EngineError, match="could not remove"):
             DockerEngine(connect(), ROOT).__exit__(why)

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpu_casebook.engines.output import Kept, Neutral, Novelty, ending
-from gpu_casebook.trial import cut_middle
+from gpu_casebook.engines.output import Kept, Neutral, Novelty, cut_middle, ending
 
 
 def kept(bound: int, *pieces: bytes) -> str:

@@ -494,6 +494,15 @@ def test_what_gets_away_from_a_killed_supervisor_is_ended(venv_bench: Bench) -> 
     assert [each for each in psutil.process_iter(["cmdline"]) if token in (each.info["cmdline"] or [])] == []
 
 
+def test_only_its_own_trials_are_ended_by_an_engine(venv_bench: Bench, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool, VenvEngine(cache=tmp_path / "cache", place=tmp_path / "scratch") as other:
+        running = pool.submit(venv_bench.run, "import time; time.sleep(1); print('done')")
+        while not running.done():
+            other.end_trials()
+            time.sleep(0.05)
+    assert running.result().stdout == "done\n"
+
+
 def test_a_trial_that_kills_its_supervisor_ends_no_other(venv_bench: Bench) -> None:
     kills = "import os, signal, time; time.sleep(2); os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)"
     with ThreadPoolExecutor() as pool:
@@ -598,7 +607,7 @@ def test_an_interpreter_that_is_not_there_is_the_machines_fault(venv_bench: Benc
 def test_a_hang_that_ended_before_the_order_came_is_none(reason: str | None, hung: bool) -> None:  # noqa: FBT001
     request = TrialRequest(files={}, arguments=[])
     ended = {"status": 0, "ended_for": reason}
-    result = supervised._result(ended, Watched(hung=True), Output(request), request, None)
+    result = Output(request).supervised(ended, Watched(hung=True))
     assert (result.hung, result.timed_out) == (hung, False)
 
 

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,14 @@ import psutil
 import pytest
 
 from gpu_casebook.console import Console
+from gpu_casebook.engines.docker.engine import DockerEngine
+from gpu_casebook.engines.docker.payload import archive_of
+from gpu_casebook.engines.forking import imports
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.engines.venv.forking import imports
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Evidence, Outcome
-from gpu_casebook.guest import zygote
+from gpu_casebook.guest import keeper, zygote
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import find
 from gpu_casebook.report.pages import publish
@@ -28,7 +32,17 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.trial import TrialResult, Watch
 from tests.conftest import Checkout, write_locks
-from tests.engines.subjects import FAMILY, FORGER, ROOT, TOKEN, Bench, VenvSubject, eventually
+from tests.engines.subjects import (
+    FAMILY,
+    FORGER,
+    ROOT,
+    TOKEN,
+    Bench,
+    DockerSubject,
+    VenvSubject,
+    eventually,
+    runner_with_a_trial,
+)
 from tests.fakes import FIXED, REPRO, FakeEngine
 
 FORKED = "forked from a process that had imported"
@@ -36,11 +50,28 @@ PACKAGE = "counted.py"
 
 
 @pytest.fixture(scope="module")
-def forking_bench(venv_subject: VenvSubject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def venv_forks(venv_subject: VenvSubject, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     """An environment of its own, as modules are put into it."""
     cache = tmp_path_factory.mktemp("cache")
     with VenvEngine(cache=cache, place=tmp_path_factory.mktemp("place")) as engine:
         yield Bench(engine, engine.prepare(venv_subject.recipe, print))
+
+
+@pytest.fixture(scope="module")
+def docker_forks(docker_subject: DockerSubject) -> Iterator[Bench]:
+    """Modules are put into images of its own, each on top of the last one."""
+    with docker_subject.make() as engine:
+        bench = Bench(engine, engine.prepare(docker_subject.recipe, print))
+        first = bench.prepared.key
+        yield bench
+    if bench.prepared.key != first:
+        docker_subject.client.images.remove(bench.prepared.key, force=True)  # and those below it
+
+
+@pytest.fixture(scope="module", params=["venv", pytest.param("docker", marks=pytest.mark.docker)])
+def forking_bench(request: pytest.FixtureRequest) -> Bench:
+    bench: Bench = request.getfixturevalue(f"{request.param}_forks")
+    return bench
 
 
 def forked(bench: Bench, script: str, *arguments: str, **options: Any) -> TrialResult:
@@ -52,9 +83,17 @@ def forked(bench: Bench, script: str, *arguments: str, **options: Any) -> TrialR
 
 def install(bench: Bench, name: str, source: str) -> None:
     """Put a module into the environment, as if it had been there when that was sealed."""
+    if isinstance(bench.engine, DockerEngine):
+        place = bench.run("import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip()
+        labels, client = bench.engine._labels(), bench.engine._client
+        container = client.containers.create(bench.prepared.key, ["true"], labels=labels)
+        container.put_archive(place, archive_of({f"{name}.py": textwrap.dedent(source).encode()}))
+        bench.prepared = replace(bench.prepared, key=str(container.commit().id))
+        container.remove()
+        return
     directory = Path(bench.prepared.python).parents[1]
-    (place,) = directory.glob("lib/python3*/site-packages")
-    (place / f"{name}.py").write_text(textwrap.dedent(source))
+    (site,) = directory.glob("lib/python3*/site-packages")
+    (site / f"{name}.py").write_text(textwrap.dedent(source))
     assert isinstance(bench.engine, VenvEngine)
     recipe, _ = bench.engine._made[bench.prepared.python]
     bench.engine._made[bench.prepared.python] = recipe, Seal.of(directory).write()
@@ -129,20 +168,28 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_every_end_is_that_of_a_fresh_process(forking_bench: Bench, name: str) -> None:
-    fresh = forking_bench.run(ENDS[name])
-    assert essence(forked(forking_bench, ENDS[name])) == essence(fresh)
+def test_every_end_is_that_of_a_fresh_process(venv_forks: Bench, name: str) -> None:
+    fresh = venv_forks.run(ENDS[name])
+    assert essence(forked(venv_forks, ENDS[name])) == essence(fresh)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", ["exit status", "exception", "segfault", "kill", "a failing thread", "input", "spawn"])
+def test_every_end_is_that_of_a_fresh_container(docker_forks: Bench, name: str) -> None:
+    fresh = docker_forks.run(ENDS[name])
+    assert essence(forked(docker_forks, ENDS[name])) == essence(fresh)
 
 
 def essence(result: TrialResult) -> TrialResult:
     """Without what differs from one fresh process to another."""
-    return replace(result, zygote=None, duration_s=0, stderr=re.sub(r"0x[0-9a-f]{16}", "0x", result.stderr))
+    return replace(result, zygote=None, duration_s=0, stderr=re.sub(r"0x[0-9a-f]{12,16}", "0x", result.stderr))
 
 
 LOOK = """
 import os, signal, sys, threading
-print(sys.argv, sys.orig_argv[1:], sys.path, sys.flags, __name__, __file__, __spec__, os.getcwd(), dict(os.environ))
-print(os.getsid(0) == os.getpid(), os.umask(0), sorted(os.listdir("/proc/self/fd")), threading.active_count())
+print(sys.argv, sys.orig_argv[1:], sys.path, sys.flags, __name__, __file__, __spec__, os.getcwd())
+print(sorted(os.environ.items()))
+print(os.getpgid(0) == os.getpid(), os.umask(0), sorted(os.listdir("/proc/self/fd")), threading.active_count())
 print([signal.getsignal(n) for n in range(1, 32)], signal.pthread_sigmask(signal.SIG_BLOCK, []))
 print(sys.stdout.isatty(), sys.stdout.line_buffering, sys.stdout.seekable(), sys.stderr.encoding)
 print(sorted(os.listdir()), [os.listdir(os.environ[place]) for place in ("HOME", "TMPDIR")])
@@ -156,7 +203,12 @@ def test_a_script_finds_what_it_finds_in_a_fresh_process(forking_bench: Bench, w
     options: dict[str, Any] = {"variables": variables, "files": {"d.txt": b"x"}, "watch": watch}
     fresh, second = (run(forking_bench, LOOK, "-a", "b c", **options) for run in (Bench.run, forked))
     assert fresh.exit_status == 0, fresh.stderr
-    assert second.stdout == fresh.stdout
+    assert without_host(second.stdout) == without_host(fresh.stdout)
+
+
+def without_host(text: str) -> str:
+    """Without a container's own name."""
+    return re.sub(r"\('HOSTNAME', '\w+'\)", "", text)
 
 
 def test_the_imports_are_done_once_and_what_they_said_is_said_in_every_trial(forking_bench: Bench) -> None:
@@ -172,9 +224,12 @@ def test_a_trial_leaves_nothing_to_the_next(forking_bench: Bench) -> None:
 import json, os, shared, shutil, sys, tempfile
 print(shared.state, os.environ.get("MARK"), sorted(os.listdir()), os.listdir(os.environ["HOME"]), open("d.txt").read())
 print(os.listdir(tempfile.gettempdir()), hasattr(json, "mark"), "/mark" in sys.path)
+if os.access(".", os.W_OK):
+    open("new", "w"); open("d.txt", "w").write("spoilt")
 shared.state.append(1); os.environ["MARK"] = "1"; json.mark = 1; sys.path.append("/mark")
-open("new", "w"); open("d.txt", "w").write("spoilt"); tempfile.mkdtemp()
-os.mkdir(os.path.expanduser("~/x")); os.chmod(os.getcwd(), 0); os.chdir("/"); shutil.rmtree(tempfile.gettempdir())
+os.chmod(tempfile.mkdtemp(), 0); os.makedirs(os.path.expanduser("~/x/y")); os.chmod(os.path.expanduser("~/x"), 0)
+if os.access(".", os.W_OK):
+    os.chmod(os.getcwd(), 0); os.chdir("/"); shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
 """
     first, second = (forked(forking_bench, vandal, files={"d.txt": b"original"}) for _ in range(2))
     assert first.exit_status == 0, first.stderr
@@ -192,7 +247,7 @@ def test_generators_that_nobody_seeded_are_seeded_anew(forking_bench: Bench) -> 
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy.random"])
-def test_generators_of_libraries_are_seeded_anew(forking_bench: Bench, name: str) -> None:
+def test_generators_of_libraries_are_seeded_anew(venv_forks: Bench, name: str) -> None:
     source = """
         import os, sys
         class Generator:
@@ -202,9 +257,9 @@ def test_generators_of_libraries_are_seeded_anew(forking_bench: Bench, name: str
         seed = default_generator.seed
         sys.modules["numpy.random"] = sys.modules[__name__]
     """
-    install(forking_bench, name.partition(".")[0], source)
+    install(venv_forks, name.partition(".")[0], source)
     script = f"import {name}\nimport sys\nprint(sys.modules['{name}'].default_generator.value)"
-    assert len({forked(forking_bench, script).stdout for _ in range(3)}) == 3
+    assert len({forked(venv_forks, script).stdout for _ in range(3)}) == 3
 
 
 def test_a_trial_that_can_not_begin_is_nobodys_failure(forking_bench: Bench) -> None:
@@ -214,14 +269,14 @@ def test_a_trial_that_can_not_begin_is_nobodys_failure(forking_bench: Bench) -> 
     assert (forking_bench.run("import torch", zygote=True).zygote or "").startswith("fresh processes, not forked")
 
 
-def test_limits_hold(forking_bench: Bench) -> None:
+def test_limits_hold(venv_forks: Bench) -> None:
     hungry = "import time\nkept = [b'x' * (16 << 20) for _ in range(64)]; time.sleep(60)"
-    result = forked(forking_bench, hungry, limits={"memory_bytes": 256 << 20})
+    result = forked(venv_forks, hungry, limits={"memory_bytes": 256 << 20})
     assert (result.out_of_memory, result.timed_out, result.signal) == (True, False, "SIGKILL")
     many = "import time, threading\nfor _ in range(40): threading.Thread(target=time.sleep, args=(60,)).start()"
-    result = forked(forking_bench, many, limits={"processes": 20})
+    result = forked(venv_forks, many, limits={"processes": 20})
     assert (result.signal, "more than 20 processes" in result.stderr) == ("SIGKILL", True)
-    assert "bytes cut here" in forked(forking_bench, "print('x' * 9999)", limits={"output_bytes": 1000}).stdout
+    assert "bytes cut here" in forked(venv_forks, "print('x' * 9999)", limits={"output_bytes": 1000}).stdout
 
 
 def test_a_forked_trial_can_not_answer_for_its_supervisor(forking_bench: Bench) -> None:
@@ -232,15 +287,15 @@ def test_a_forked_trial_can_not_answer_for_its_supervisor(forking_bench: Bench) 
 
 @pytest.mark.parametrize(("end", "status"), [("\ntime.sleep(600)", None), ("\nimport sys; sys.exit(4)", 4)])
 def test_the_end_of_a_trial_is_the_end_of_its_processes(
-    forking_bench: Bench, venv_subject: VenvSubject, end: str, status: int | None
+    venv_forks: Bench, venv_subject: VenvSubject, end: str, status: int | None
 ) -> None:
     token = uuid.uuid4().hex
     script = FAMILY.replace("\ntime.sleep(600)", end)
     options: dict[str, Any] = {"variables": {TOKEN: token}, "limits": {"timeout_s": 60.0 if status else 3.0}}
-    result = forked(forking_bench, script, **options)
+    result = forked(venv_forks, script, **options)
     assert (result.exit_status, result.timed_out, result.stdout) == (status, status is None, "started\n")
     assert venv_subject.processes(token) == 1, "the zygote, and nothing else"
-    assert forked(forking_bench, script, **options).stdout == "started\n", "which goes on"
+    assert forked(venv_forks, script, **options).stdout == "started\n", "which goes on"
 
 
 def test_a_hang_is_seen_with_its_stacks(forking_bench: Bench) -> None:
@@ -260,38 +315,41 @@ def test_a_hang_is_seen_with_its_stacks(forking_bench: Bench) -> None:
         ("raise RuntimeError", "importing unfit raised RuntimeError"),
         ("import nosuch_thing", "importing unfit raised ModuleNotFoundError"),
         ("import sys; sys.exit(1)", "importing unfit raised SystemExit"),
-        ("import socket; socket.socket(socket.AF_UNIX).bind('left')", "left a file that can't be copied"),
+        (
+            "import os, socket; socket.socket(socket.AF_UNIX).bind(os.environ['TMPDIR'] + '/left')",
+            "left a file that can't be copied",
+        ),
         ("import os; os._exit(0)", "its imports ended the process"),
         ("import os; os.kill(os.getpid(), 11)", "its imports ended the process"),
     ],
 )
-def test_imports_that_allow_no_fork_mean_fresh_processes(forking_bench: Bench, module: str, why: str) -> None:
-    install(forking_bench, "unfit", module)
+def test_imports_that_allow_no_fork_mean_fresh_processes(venv_forks: Bench, module: str, why: str) -> None:
+    install(venv_forks, "unfit", module)
     script = f"import unfit\nprint({uuid.uuid4().hex!r})"
-    fresh = forking_bench.run(script)
-    result = forking_bench.run(script, zygote=True)
+    fresh = venv_forks.run(script)
+    result = venv_forks.run(script, zygote=True)
     assert result.zygote is not None
     assert result.zygote.startswith("fresh processes, not forked: ")
     assert why in result.zygote
     assert essence(result) == essence(fresh)
 
 
-def test_an_open_gpu_means_fresh_processes(forking_bench: Bench, tmp_path: Path) -> None:
+def test_an_open_gpu_means_fresh_processes(venv_forks: Bench, tmp_path: Path) -> None:
     """No GPU is needed: it is the name of an open file that tells."""
     source = Path(str(zygote.__file__)).read_text()
     assert '"/dev/nvidia"' in source
-    install(forking_bench, "opens", f"file = open({str(tmp_path / 'nvidiactl')!r}, 'w')")
+    install(venv_forks, "opens", f"file = open({str(tmp_path / 'nvidiactl')!r}, 'w')")
     with pytest.MonkeyPatch.context() as patch:
         (tmp_path / "zygote.py").write_text(source.replace('"/dev/nvidia"', repr(str(tmp_path / "nvidia"))))
         patch.setattr(zygote, "__file__", str(tmp_path / "zygote.py"))
-        result = forking_bench.run("import opens\nprint('ran')", zygote=True)
+        result = venv_forks.run("import opens\nprint('ran')", zygote=True)
     assert result.zygote == "fresh processes, not forked: its imports opened the GPU, which no forked process can use"
     assert result.stdout == "ran\n"
 
 
-def test_imports_that_take_too_much_memory_mean_fresh_processes(forking_bench: Bench) -> None:
-    install(forking_bench, "hungry", "import time; kept = b'x' * (300 << 20); time.sleep(0.3)")
-    result = forking_bench.run("import hungry, time\ntime.sleep(60)", zygote=True, limits={"memory_bytes": 256 << 20})
+def test_imports_that_take_too_much_memory_mean_fresh_processes(venv_forks: Bench) -> None:
+    install(venv_forks, "hungry", "import time; kept = b'x' * (300 << 20); time.sleep(0.3)")
+    result = venv_forks.run("import hungry, time\ntime.sleep(60)", zygote=True, limits={"memory_bytes": 256 << 20})
     assert result.zygote == "fresh processes, not forked: its imports take more memory than a trial may"
     assert result.out_of_memory
 
@@ -303,14 +361,14 @@ def test_imports_without_end_mean_fresh_processes(forking_bench: Bench) -> None:
     assert result.timed_out
 
 
-def test_a_zygote_that_was_killed_means_fresh_processes(forking_bench: Bench) -> None:
+def test_a_zygote_that_was_killed_means_fresh_processes(venv_forks: Bench) -> None:
     token = uuid.uuid4().hex
     script = f"import json\nprint({token!r})"
-    forked(forking_bench, script, variables={TOKEN: token})
+    forked(venv_forks, script, variables={TOKEN: token})
     for process in with_token(token):
         process.kill()
         process.wait(60)
-    result = forking_bench.run(script, variables={TOKEN: token}, zygote=True)
+    result = venv_forks.run(script, variables={TOKEN: token}, zygote=True)
     assert result.zygote == "fresh processes, not forked: the process that they are forked from has ended"
     assert result.stdout == f"{token}\n"
 
@@ -348,9 +406,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_runner_that_ends_leaves_no_process(forking_bench: Bench, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_runner_that_ends_leaves_no_process(venv_forks: Bench, tmp_path: Path, number: signal.Signals) -> None:
     token = uuid.uuid4().hex
-    command = [sys.executable, "-c", RUNNER, forking_bench.prepared.python, str(tmp_path), token]
+    command = [sys.executable, "-c", RUNNER, venv_forks.prepared.python, str(tmp_path), token]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
         eventually(lambda: len(with_token(token)) >= 5)  # the zygote, a supervisor, the script and two grandchildren
         process.send_signal(number)
@@ -362,10 +420,10 @@ def test_a_runner_that_ends_leaves_no_process(forking_bench: Bench, tmp_path: Pa
         assert any("scratch directory" in line for line in VenvEngine(cache=tmp_path, place=tmp_path / "place").sweep())
 
 
-def test_leaving_the_engine_ends_the_zygote(forking_bench: Bench, tmp_path: Path) -> None:
+def test_leaving_the_engine_ends_the_zygote(venv_forks: Bench, tmp_path: Path) -> None:
     token = uuid.uuid4().hex
     with VenvEngine(cache=tmp_path, place=tmp_path / "place") as engine:
-        forked(Bench(engine, forking_bench.prepared), "import json", variables={TOKEN: token})
+        forked(Bench(engine, venv_forks.prepared), "import json", variables={TOKEN: token})
         assert len(with_token(token)) == 1
     assert with_token(token) == []
     assert list((tmp_path / "place").iterdir()) == []
@@ -376,6 +434,123 @@ def test_what_was_asked_for_but_not_done_is_told(forking_bench: Bench) -> None:
     assert told is not None
     assert told.startswith("fresh processes, not forked: ")
     assert forking_bench.run("import json").zygote is None
+
+
+@pytest.mark.docker
+class TestInAContainer:
+    def test_imports_that_allow_no_fork_mean_fresh_containers(self, docker_forks: Bench) -> None:
+        install(docker_forks, "unfit", "import os, socket; socket.socket(socket.AF_UNIX).bind('/dev/shm/left')")
+        result = docker_forks.run("import unfit\nprint('ran')", zygote=True)
+        why = "fresh processes, not forked: its imports left a file that can't be copied, such as a socket"
+        assert (result.zygote, result.stdout) == (why, "ran\n")
+
+    def test_each_fork_has_a_container_of_its_own_by_looks(self, docker_forks: Bench) -> None:
+        """Whatever a trial leaves where it may write, no other one finds it; what the imports left, it finds again."""
+        install(docker_forks, "warm", "import os; os.mkdir('/dev/shm/w'); open('/tmp/warm', 'w').write('warm')")
+        script = """
+import ctypes, os, warm
+libc = ctypes.CDLL(None, use_errno=True)
+for place in ("/tmp", os.path.expanduser("~"), "/dev/shm", "/dev/mqueue"):
+    print(place, sorted(os.listdir(place)))
+print(open("/tmp/warm").read(), [len(open(f"/proc/sysvipc/{kind}").readlines()) for kind in ("shm", "sem")])
+os.remove("/tmp/warm"); os.rmdir("/dev/shm/w")
+open("/dev/shm/x", "w"); os.makedirs("/tmp/a/b"); open("/tmp/a/b/c", "w"); os.chmod("/tmp/a/b", 0)
+os.chmod("/tmp/a", 0)
+deep = os.path.expanduser("~")
+for _ in range(1200):
+    os.mkdir(os.path.join(deep, "d")); os.chdir(deep); deep = "d"
+assert libc.mq_open(b"/queue", os.O_CREAT | os.O_RDWR, 0o600, None) >= 0
+assert libc.shmget(7, 4096, 0o1600) >= 0 and libc.semget(7, 1, 0o1600) >= 0
+"""
+        first, second = (forked(docker_forks, script) for _ in range(2))
+        assert first.exit_status == 0, first.stderr
+        said = "/tmp ['warm']\n/home/case []\n/dev/shm ['w']\n/dev/mqueue []\nwarm [1, 1]\n"
+        assert first.stdout == second.stdout == said
+
+    def test_limits_hold(self, docker_forks: Bench) -> None:
+        hungry = "import time\nkept = []\nfor _ in range(64): kept.append(b'x' * (16 << 20))\nprint('past it')"
+        filling = "open('/dev/shm/x', 'wb').write(b'x' * (300 << 20))\nprint('past it')"
+        limits = {"memory_bytes": 256 << 20}
+        for script in (hungry, filling):
+            for _ in range(2):  # what they are forked from lives on
+                result = forked(docker_forks, script, limits=limits)
+                assert (result.out_of_memory, result.timed_out, result.signal) == (True, False, "SIGKILL")
+                assert result.stdout == ""
+        many = "import threading, time\nfor _ in range(40): threading.Thread(target=time.sleep, args=(60,)).start()"
+        result = forked(docker_forks, many, limits={"processes": 20, "timeout_s": 3.0})
+        assert "can't start new thread" in result.stderr
+        assert not forked(docker_forks, "pass").out_of_memory
+
+    def test_memory_is_counted_where_the_kernel_does_not(
+        self, docker_forks: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = Path(str(keeper.__file__)).read_text()
+        assert "/sys/fs/cgroup" in source
+        (tmp_path / "keeper.py").write_text(source.replace("/sys/fs/cgroup", "/nowhere"))
+        monkeypatch.setattr(keeper, "__file__", str(tmp_path / "keeper.py"))
+        limited = DockerEngine._container_options
+
+        def unlimited(self: DockerEngine, *given: Any, **more: Any) -> dict[str, Any]:
+            made = limited(self, *given, **more)
+            return {name: value for name, value in made.items() if name not in {"mem_limit", "memswap_limit"}}
+
+        monkeypatch.setattr(DockerEngine, "_container_options", unlimited)
+        filling = "import json, time\nopen('/tmp/x', 'wb').write(b'x' * (200 << 20))\nkept = b'x' * (50 << 20)"
+        result = forked(docker_forks, f"{filling}\ntime.sleep(60)", limits={"memory_bytes": 256 << 20})
+        assert (result.out_of_memory, result.timed_out) == (True, False)
+
+    @pytest.mark.parametrize(("end", "status"), [("\ntime.sleep(600)", None), ("\nimport sys; sys.exit(4)", 4)])
+    def test_the_end_of_a_trial_is_the_end_of_its_processes(
+        self, docker_forks: Bench, docker_subject: DockerSubject, end: str, status: int | None
+    ) -> None:
+        token = uuid.uuid4().hex
+        script = FAMILY.replace("\ntime.sleep(600)", end)
+        options: dict[str, Any] = {"variables": {TOKEN: token}, "limits": {"timeout_s": 60.0 if status else 3.0}}
+        result = forked(docker_forks, script, **options)
+        assert (result.exit_status, result.timed_out, result.stdout) == (status, status is None, "started\n")
+        assert docker_subject.processes(token) == 2, "the keeper and the zygote, and nothing else"
+        assert forked(docker_forks, script, **options).stdout == "started\n", "which go on"
+
+    def test_what_was_killed_with_them_means_fresh_containers(self, docker_forks: Bench) -> None:
+        script = "import json\nimport os\nprint('ran')\nif os.getppid() != 1: os.kill(-1, 9)"
+        assert forked(docker_forks, script).infra == "the trial could not be run: its supervisor ended: it was killed"
+        result = docker_forks.run(script, zygote=True)
+        assert result.zygote == "fresh processes, not forked: one of them could not be run"
+        assert result.stdout == "ran\n"
+
+    def test_the_variants_take_turns_and_keep_their_containers(
+        self, docker_forks: Bench, docker_subject: DockerSubject
+    ) -> None:
+        token = uuid.uuid4().hex
+        for _ in range(2):
+            for script in ("import json", "import os"):
+                forked(docker_forks, script, variables={TOKEN: token})
+        assert docker_subject.processes(token) == 4
+
+    def test_what_it_loads_is_seen(self, docker_forks: Bench) -> None:
+        script = "import subprocess, time\nsubprocess.run(['/usr/bin/python3', '-c', 'import time; time.sleep(2)'])"
+        assert forked(docker_forks, script, loaded=True).pythons == ["/usr/bin/python3"]
+
+    def test_all_trials_can_be_ended(self, docker_forks: Bench) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(docker_forks.run, "import json, time; time.sleep(1000)", zygote=True)
+            while not running.done():
+                docker_forks.engine.end_trials()
+                time.sleep(0.2)
+            assert running.result().exit_status is None
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+    def test_a_runner_that_ends_leaves_nothing(self, docker_subject: DockerSubject, number: signal.Signals) -> None:
+        token = uuid.uuid4().hex
+        with runner_with_a_trial(docker_subject, token, forked=True) as process:
+            process.send_signal(number)
+            assert process.wait(60) == (130 if number is signal.SIGINT else -9)
+        eventually(lambda: docker_subject.processes(token) == 0)
+        if number is signal.SIGINT:
+            assert docker_subject.left_by(process.pid) == []
+        else:
+            with docker_subject.make() as engine:
+                assert any("container" in line for line in engine.sweep())
 
 
 def test_evidence_command_and_report_say_it(checkout: Checkout, tmp_path: Path) -> None:
@@ -393,11 +568,11 @@ def test_evidence_command_and_report_say_it(checkout: Checkout, tmp_path: Path) 
     assert f"- Processes of repro: {story}\n- Processes of fixed: not forked\n" in page
 
 
-def test_docker_does_not_fork() -> None:
+def test_other_engines_do_not_fork() -> None:
     case = find(ROOT, "rwkv6-backward", IMAGES)
     engine = FakeEngine({})
-    engine.name, engine.can_fork = "docker", False
-    with pytest.raises(UsageError, match="--zygote: the docker engine can't fork trials; add --engine venv"):
+    engine.name, engine.can_fork = "other", False
+    with pytest.raises(UsageError, match="--zygote: the other engine can't fork trials; add --engine docker, or leave"):
         run_case(case, Options(zygote=True), engine, Console(sys.stdout))
 
 

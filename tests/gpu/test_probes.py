@@ -5,13 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, SanitizerReport, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, SanitizerProbe, SanitizerReport, Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
-from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from tests.gpu.conftest import Go
 
 pytestmark = [pytest.mark.gpu, pytest.mark.docker]

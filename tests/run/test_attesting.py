@@ -293,7 +293,7 @@ def test_another_environment_from_the_same_wheels_changes_nothing(
     sealed: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are links to the same ones, and each link is noted in ctime."""
-    tried, seen = VenvEngine._tried, set[int]()
+    tried, seen = VenvEngine._run, set[int]()
 
     def while_another_is_made(engine: VenvEngine, prepared: Prepared, request: TrialRequest) -> TrialResult:
         with engine.throwaway() as other:
@@ -305,7 +305,7 @@ def test_another_environment_from_the_same_wheels_changes_nothing(
     # as it was installed: linked
     shutil.rmtree(sealed.site.parents[2])
     sealed.run()
-    monkeypatch.setattr(VenvEngine, "_tried", while_another_is_made)
+    monkeypatch.setattr(VenvEngine, "_run", while_another_is_made)
     evidence = sealed.evidence()
     assert (evidence.verdict, evidence.environment.drift) == (Verdict.CONFIRMED, [])
     assert len(seen) > len(evidence.trials)

@@ -124,12 +124,6 @@ def test_otherwise(declared: dict[str, Any], seen: TrialResult, line: str) -> No
     assert any(line in told for told in judgement.mismatches), judgement.mismatches
 
 
-def test_any_thread_counts_where_the_manifest_says_so() -> None:
-    anywhere = expected(hang=HANG["hang"] | {"thread": "any"})
-    assert judge(anywhere, HELPER, observe(HELPER)).outcome is Outcome.AS_EXPECTED
-    assert lines(anywhere) == ["hang: after 20 s, in _engine_run_backward of any thread"]
-
-
 def test_a_pattern_that_is_searched_for_ever_is_found_nowhere() -> None:
     long = replace(HUNG, stacks=[stack(1, "a" * 100 + "b")])
     judgement = judge(expected(hang={"after": 20, "stack": "^(?:a|aa)+$"}), long, observe(long))

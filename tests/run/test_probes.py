@@ -19,7 +19,7 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Evidence, ProbeRecord, Trial, Verdict
+from gpu_casebook.evidence import Evidence, ProbeRecord, SanitizerProbe, Trial, Verdict
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.reading.findings import Kind, Tool
@@ -29,7 +29,6 @@ from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Probe, Words
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
-from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import GpuAccess, Limits, Note, Recipe, TrialRequest, TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.fakes import ATTESTED, FakeEngine

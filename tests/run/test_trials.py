@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_casebook import console
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict
@@ -92,6 +93,34 @@ def test_after_the_first_trial_as_many_run_at_once_as_there_are_cores(case: Case
     assert "up to 4 at once" in case_page([evidence])
 
 
+def test_the_next_trial_begins_as_soon_as_one_has_ended(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "cores", lambda: 2)
+    all_others = threading.Event()
+
+    def first_of_fixed_is_slow(request: TrialRequest) -> None:
+        if request.arguments[0] == "fixed.py" and not slow.is_set():
+            slow.set()
+            assert all_others.wait(WAIT_S)
+        elif len(on.requests) == 5:  # of seven: one is slow, and this one
+            all_others.set()
+
+    slow = threading.Event()
+    on = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
+    on.before_trial = first_of_fixed_is_slow
+    evidence, _ = go(case, on)
+    assert all_others.is_set()
+    assert order(evidence) == IN_TURN
+
+
+def test_what_goes_on_and_how_long_it_takes_is_told_meanwhile(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "SILENCE_S", 0.02)
+    on = FakeEngine({"repro.py": [replace(REPRO, duration_s=3.0)], "fixed.py": [FIXED]})
+    on.before_trial = lambda _request: time.sleep(0.1)
+    _, said = go(case, on)
+    assert "tiny: 1 running (" in said
+    assert "tiny: 4 running, about 6.0 s left (" in said
+
+
 @pytest.mark.parametrize(
     ("manifest", "options"),
     [
@@ -138,6 +167,15 @@ def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(ca
     assert "repro trial 2: otherwise" in str(evidence.sharing.repeated)
     assert "repeated one after the other" in said
     assert "then repeated one after the other" in case_page([evidence])
+
+
+def test_what_the_machine_spoiled_and_went_well_then_is_not_repeated(case: Case) -> None:
+    """It does not come of sharing that fixed alone says that the disk is full: what stands is that nobody knows."""
+    full = replace(FIXED, stderr="OSError: [Errno 28] No space left on device", exit_status=1, stdout="")
+    evidence, said = go(case, Counting(4, **{"fixed.py": [full, FIXED]}))
+    assert evidence.verdict is Verdict.INCONCLUSIVE
+    assert evidence.rates[Variant.FIXED].infra == 1
+    assert "repeated" not in said
 
 
 def test_a_second_chance_confirms_nothing_wrongly_more_often() -> None:

@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -117,6 +118,7 @@ class Guard:
         self._running: list[list[Xid]] = []  # what the kernel log got during each trial that runs now
         self._last = threading.local()
         self._stopped = threading.Event()
+        self.waiting = 0  # trials that wait for room on a GPU
 
     @property
     def xids(self) -> Sequence[Xid]:
@@ -139,14 +141,24 @@ class Guard:
         """
         self._last.xids = ()
         self._pause(0.0)
-        if not request.gpus:
-            return self.engine.run(prepared, request)
         if not self._gpus or self._share is None:
             return self._run(prepared, request)
-        with ledger.hold([gpu.index for gpu in self._gpus], self._say, self._share, self._pause):
+        with ExitStack() as held:
+            self._count_waiting(1)
+            try:
+                held.enter_context(ledger.hold([gpu.index for gpu in self._gpus], self._say, self._share, self._pause))
+            finally:
+                self._count_waiting(-1)
             return self._run(prepared, request)
 
+    def _count_waiting(self, more: int) -> None:
+        with self._checks:
+            self.waiting += more
+
     def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        started = datetime.now(UTC)
+        if not request.gpus:
+            return replace(self.engine.run(prepared, request), started=started)
         if self._is_over(self._faults()):
             return TrialResult(stdout="", stderr="", duration_s=0.0, infra=self.given_up)
         ours: list[Xid] = []
@@ -157,6 +169,7 @@ class Guard:
         finally:
             over = self._is_over(self._faults(), ours)
         self._last.xids = ours
+        result = replace(result, started=started)
         return replace(result, exit_status=None, signal=None, infra=self.given_up) if over else result
 
     def end_trials(self) -> None:

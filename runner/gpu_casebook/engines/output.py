@@ -5,11 +5,29 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpu_casebook.engines.watching import Watched, watch_trial
-from gpu_casebook.trial import TrialRequest, TrialResult, cut_middle
+from gpu_casebook.engines.watching import FINAL_S, Watched, watch_trial
+from gpu_casebook.trial import TrialRequest, TrialResult
 
 _DIFFERENT_LINES = 100_000
 _OPEN_LINE = 64 * 1024
+
+
+def cut_middle(data: bytes, total: int, bound: int) -> str:
+    """Decode an output stream of `total` bytes of which `data` holds the first and last `bound` // 2.
+
+    `data` is the whole stream if total <= bound.
+    """
+    if total <= bound:
+        return data.decode("utf-8", "replace")
+    half = bound // 2
+    head, tail = data[:half], data[len(data) - half :]
+    mark = f"\n[... {total - 2 * half} bytes cut here ...]\n"
+    return head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace")
+
+
+def supervised_s(request: TrialRequest) -> float:
+    """Return how long a supervisor lets a trial run; a watched one longer, so that the runner can take its stacks."""
+    return request.limits.timeout_s + (2 * FINAL_S if request.watch else 0.0)
 
 
 class Novelty:
@@ -90,6 +108,30 @@ class Output:
 
     def _printed(self) -> tuple[int, ...]:
         return self.stdout.printed + self.stderr.printed
+
+    def supervised(
+        self, ended: Mapping[str, Any] | None, watched: Watched | None, *, out_of_memory: bool = False, **fields: Any
+    ) -> TrialResult:
+        """Return how a trial ended by what its supervisor (`gpu_casebook.guest.supervisor`) said, None if nothing.
+
+        `watched` is what was to be said of it when its end was ordered.
+        """
+        if ended is None:
+            ended = {"infra": "the trial could not be run: its supervisor ended: it was killed"}
+        reason = ended.get("ended_for")
+        if reason == "processes":
+            most = self._request.limits.processes
+            self.stderr.add(f"\n[the trial was ended: more than {most} processes]\n".encode())
+        if watched is None or reason not in {"abandoned", "timeout"}:  # the trial may have ended before the order came
+            watched = Watched(timed_out=reason == "timeout")
+        return self.result(
+            ended.get("status"),
+            watched,
+            duration_s=ended.get("duration_s", 0.0),
+            out_of_memory=out_of_memory or reason == "memory",
+            infra=ended.get("infra"),
+            **fields,
+        )
 
     def result(self, status: int | None, watched: Watched, **fields: Any) -> TrialResult:
         """Return how the trial ended. `status` is as `ending` takes it; `fields` are the others of `TrialResult`."""

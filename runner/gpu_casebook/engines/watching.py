@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpu_casebook.guest import sampler
-from gpu_casebook.reading.stacks import command_name, comparable, tidy
+from gpu_casebook.reading.dumps import command_name, comparable, tidy
 from gpu_casebook.trial import ProcessStack, Watch
 
 SAMPLER = Path(sampler.__file__)

@@ -113,6 +113,9 @@ class Zygote:
         """Have all that a process has which has just been started, and nothing else."""
         os.setsid()
         self.supervisor.tie(orders["niceness"])
+        if orders.get("ends_first"):  # or for lack of memory the kernel may choose what holds the imports
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123
+                score.write("1000")
         signal.set_wakeup_fd(-1)
         for number, handler in self.handlers.items():
             signal.signal(number, handler)

@@ -82,8 +82,10 @@ class Options:
     probes: bool = _option(
         "--probes/--no-probes", "Whether to look at the failure with instruments afterwards.", default=True, corpus=True
     )
-    zygote: bool = _option(
-        "--zygote", "Fork trials from a process that has done the script's imports (venv).", default=False, corpus=True
+    zygote: bool | None = _option(
+        "--zygote/--no-zygote",
+        "Fork trials from a process that has done the script's imports. Without it: where a rate takes many trials.",
+        corpus=True,
     )
 
     def words(self, engine: str) -> list[str]:

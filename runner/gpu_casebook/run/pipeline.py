@@ -1,13 +1,16 @@
 """The pipeline: case -> environment -> engine -> trials -> verdict -> evidence."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, guarded
-from gpu_casebook.evidence import Durations, Evidence
+from gpu_casebook.evidence import Durations, Evidence, Trial
+from gpu_casebook.judging.decision import Decision, decide
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
@@ -16,7 +19,6 @@ from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import Bench, run_probes
 from gpu_casebook.run.record import evidence
-from gpu_casebook.run.sanitized import sanitized_trials
 from gpu_casebook.run.trials import Trials
 from gpu_casebook.trial import Recipe
 
@@ -52,6 +54,16 @@ def _prepare(plan: Plan, engine: Engine, console: Console) -> dict[Recipe, Prepa
     return environments
 
 
+def _under_a_tool(bench: Bench, trials: Sequence[Trial]) -> tuple[Sequence[Trial], Decision]:
+    """Return the trials under the tool whose finding the case declares, if it does, and the verdict on all trials."""
+    decision = decide(trials, bench.plan.terms)
+    if bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer is None:
+        return [], decision
+    # By name, as probes are: what reads the tool's reports is loaded only for cases that ask for one.
+    sanitized = import_module("gpu_casebook.run.sanitized").sanitized_trials(bench)
+    return sanitized, import_module("gpu_casebook.judging.sanitized").settled(decision, trials, sanitized)
+
+
 @dataclass(frozen=True)
 class _Run:
     plan: Plan
@@ -81,7 +93,7 @@ class _Run:
             ordinary = Trials(plan, self.guard, self.console, files, prepared_for)
             trials, sharing = ordinary.run()
             bench = Bench(plan, self.guard, self.console, prepared_for)
-            sanitized = sanitized_trials(bench)
+            sanitized, decision = _under_a_tool(bench, trials)
             probes = run_probes(bench, trials, sanitized) if plan.options.probes else []
         ended = time.monotonic()
         return evidence(
@@ -89,10 +101,12 @@ class _Run:
             self.engine,
             places,
             trials=trials,
+            decision=decision,
             sanitized=sanitized,
             probes=probes,
             loaded=ordinary.loaded,
             sharing=sharing,
+            dropped=ordinary.dropped[0] if ordinary.dropped else None,
             started=started,
             durations=Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun),
             runner=runner,

@@ -15,6 +15,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import MACHINE, pins, problems
+from gpu_casebook.places import as_command
 from gpu_casebook.run.options import Options, check_over
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
 
@@ -72,7 +73,7 @@ class Plan:
             keep=self.options.keep,
             watch=self.watch,
             loaded=True,
-            zygote=self.options.zygote,
+            zygote=bool(self.options.zygote),
         )
 
     def gpu_mismatch(self, found: Attestation) -> str | None:
@@ -102,7 +103,7 @@ class Plan:
     def command(self, engine: str) -> str:
         """Return the command that does the same again."""
         options = replace(self.options, environment=self.environment)
-        return shlex.join(["nox", "-s", f"case-{self.case.id}", "--", *options.words(engine)])
+        return as_command(shlex.join(["nox", "-s", f"case-{self.case.id}", "--", *options.words(engine)]))
 
 
 def recipe(case: Case, environment: str, variant: Variant, options: Options | None = None) -> Recipe:
@@ -143,7 +144,7 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
             raise UsageError(f"--with: the {engine.name} engine puts nothing over an environment; add --engine docker")
         check_over(options.over)
     if options.zygote and not engine.can_fork:
-        raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine venv, or leave it out")
+        raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine docker, or leave it out")
     if same := case.same_scripts():
         raise ManifestError([same])
     found = hardware.gpus() if engine.local else None

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
+from typing import Any
 
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.evidence import (
@@ -12,20 +13,23 @@ from gpu_casebook.evidence import (
     EngineFacts,
     EnvironmentFacts,
     Evidence,
+    Observation,
     ProbeRecord,
     Sharing,
     Trial,
     UpstreamFacts,
 )
-from gpu_casebook.judging.decision import decide
-from gpu_casebook.judging.expectation import lines
-from gpu_casebook.judging.sanitized import settled, signature
+from gpu_casebook.judging.decision import Decision
+from gpu_casebook.judging.expectation import Judgement, lines
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
+from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.packages.lock import pins
+from gpu_casebook.reading.findings import EXECUTABLE
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, by_relevance, drift
 from gpu_casebook.run.plan import Plan
+from gpu_casebook.trial import TrialResult
 
 
 def evidence(
@@ -33,17 +37,18 @@ def evidence(
     engine: Engine,
     places: Mapping[Variant, AttestedEnvironment],
     *,
+    decision: Decision,
     trials: Sequence[Trial],
     sanitized: Sequence[Trial],
     probes: Sequence[ProbeRecord],
     loaded: Mapping[Variant, Loaded],
     sharing: Sharing | None,
+    dropped: str | None,
     started: datetime,
     durations: Durations,
     runner: str,
 ) -> Evidence:
-    """Judge the trials, and put everything into one document. `places` has what each variant ran in."""
-    decision = settled(decide(trials, plan.terms), trials, sanitized)
+    """Put everything into one document. `places` has what each variant ran in."""
     return Evidence(
         case=case_facts(plan.case, plan.environment),
         environment=_environment_facts(plan, places, loaded),
@@ -60,6 +65,7 @@ def evidence(
         demand=decision.demand,
         trials=list(trials),
         sharing=sharing,
+        dropped=dropped,
         short=plan.trials < plan.case.manifest.trials,
         sanitized=list(sanitized),
         probes=list(probes),
@@ -117,3 +123,39 @@ def _environment_facts(
         drift=[*relevant, *aside],
         aside=len(aside),
     )
+
+
+def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
+    """Return what a variant must show under the tool, as a line "compute-sanitizer: ..."; none if none is declared."""
+    if declared is None:
+        return []
+    named = {"": declared.kind, "access ": declared.access, "size ": declared.size, "kernel ": declared.kernel}
+    finding = ", ".join(f"{key}{value}" for key, value in named.items() if value is not None)
+    return [f"{EXECUTABLE}: {declared.tool} finds {finding if variant is Variant.REPRO else 'nothing'}"]
+
+
+def judged(
+    variant: Variant, number: int, result: TrialResult, seen: Observation, judgement: Judgement, **more: Any
+) -> Trial:
+    """Return the record of one trial; `more` are fields that only some trials have."""
+    return Trial(
+        variant=variant,
+        number=number,
+        outcome=judgement.outcome,
+        mismatches=list(judgement.mismatches),
+        infra=judgement.infra,
+        observation=seen,
+        started=result.started,
+        duration_s=result.duration_s,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        **more,
+    )
+
+
+def summary_of(trial: Trial) -> str:
+    """Return a trial on one line, for the console."""
+    which = f"under {trial.instrument}" if trial.instrument else f"trial {trial.number}"
+    reason = trial.infra or next(iter(trial.mismatches), "")
+    outcome = f"{trial.variant} {which}: {trial.outcome} ({trial.duration_s:.1f} s)"
+    return f"{outcome}: {reason}" if reason else outcome

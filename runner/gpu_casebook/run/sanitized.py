@@ -1,20 +1,19 @@
-"""Trials under compute-sanitizer of a case that declares a finding, and the record of any trial.
+"""Trials under compute-sanitizer of a case that declares a finding.
 
 These trials belong to the verdict (see `judging.sanitized`); probes do not.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from gpu_casebook.evidence import Observation, Trial
-from gpu_casebook.judging.expectation import Judgement, observe
+from gpu_casebook.evidence import Trial
+from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.run.probes import Bench
 from gpu_casebook.run.probes.sanitizer import under
-from gpu_casebook.trial import TrialResult
+from gpu_casebook.run.record import judged, summary_of
 
 SLOWER = 5.0
 """A sanitized trial may take so many times what an ordinary one may."""
@@ -46,29 +45,3 @@ def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFindi
         expected = bench.plan.case.expectation(bench.plan.environment, variant)
         judgement = judge_fixed(expected, found, result, seen)
     return judged(variant, number, result, seen, judgement, sanitizer=found)
-
-
-def judged(
-    variant: Variant, number: int, result: TrialResult, seen: Observation, judgement: Judgement, **more: Any
-) -> Trial:
-    """Return the record of one trial; `more` are fields that only some trials have."""
-    return Trial(
-        variant=variant,
-        number=number,
-        outcome=judgement.outcome,
-        mismatches=list(judgement.mismatches),
-        infra=judgement.infra,
-        observation=seen,
-        duration_s=result.duration_s,
-        stdout=result.stdout,
-        stderr=result.stderr,
-        **more,
-    )
-
-
-def summary_of(trial: Trial) -> str:
-    """Return a trial on one line, for the console."""
-    which = f"under {trial.instrument}" if trial.instrument else f"trial {trial.number}"
-    reason = trial.infra or next(iter(trial.mismatches), "")
-    outcome = f"{trial.variant} {which}: {trial.outcome} ({trial.duration_s:.1f} s)"
-    return f"{outcome}: {reason}" if reason else outcome

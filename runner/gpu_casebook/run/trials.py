@@ -1,19 +1,25 @@
 """The trials of a case: both variants in turns, each in a fresh process, until the verdict is settled.
 
 The first one runs alone. If it did what is expected, the next ones run side by side: those that would follow if each
-did what is expected. They count in that order, and only as far as they would have been run one after the other, so that
-a sequential rule stops where it would have stopped.
+did what is expected, the next of them as soon as one has ended. They count in that order, and only as far as they would
+have been run one after the other, so that a sequential rule stops where it would have stopped.
 
-If a trial beside others went otherwise and the case is not confirmed, sharing may be why: all but the first are
-repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition takes more trials. A
-measured rate is not repeated, as its trials differ anyhow.
+Where a declared rate takes many trials, most of them may be forked: `run.forks` says when, and why that is sound.
+
+If a trial beside others went otherwise, in its last try, and the case is not confirmed, sharing may be why: all but
+the first are repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition takes
+more trials. A measured rate is not repeated, as its trials differ anyhow.
 """
 
+import math
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from itertools import takewhile
 
 import psutil
 
@@ -28,7 +34,8 @@ from gpu_casebook.judging.expectation import growth, judge, observe
 from gpu_casebook.kinds import Variant
 from gpu_casebook.run.attesting import Loaded
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.sanitized import judged, summary_of
+from gpu_casebook.run.record import judged, summary_of
+from gpu_casebook.text import seconds
 from gpu_casebook.trial import TrialResult
 
 TRIAL_BYTES = 4 * 2**30
@@ -40,7 +47,9 @@ ROOM = 2.0
 """The longest trial so far, times as many as run at once, times this, fits the timeout: they may all share a core."""
 
 _POLL_S = 0.2
+_FORESEEN = 100
 
+_Which = tuple[Variant, int]
 _Tried = tuple[Trial, TrialResult]
 
 
@@ -50,6 +59,30 @@ def _at_once(plan: Plan, engine: Engine) -> int:
         return 1
     most = min(hardware.cores(), psutil.virtual_memory().available // TRIAL_BYTES)
     return max(1, min(most, plan.options.at_once or most))
+
+
+@dataclass
+class Progress:
+    """What goes on, as a line for a log."""
+
+    guard: Guard
+    trials: Sequence[Trial] = ()
+    asked: Terms = field(default_factory=lambda: Terms(trials=0))
+    running: int = 0
+    room: int = 1
+
+    def show(self, trials: Sequence[Trial], asked: Terms, running: int, room: int) -> None:
+        """Say this from now on: trials that have ended, terms, how many are going on, and how many may at once."""
+        self.trials, self.asked, self.running, self.room = trials, asked, running, room
+
+    def __str__(self) -> str:
+        trials, waiting = list(self.trials), min(self.guard.waiting, self.running)
+        parts = [f"{self.running - waiting} running", f"{waiting} waiting for a GPU"][: 2 if waiting else 1]
+        if trials:
+            usual = statistics.median(trial.duration_s for trial in trials)
+            left = len(Tally(trials, self.asked).due(_FORESEEN))
+            parts.append(f"about {seconds(usual * math.ceil(left / self.room))} left")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -62,14 +95,28 @@ class Trials:
     files: Mapping[str, bytes]
     environments: Mapping[Variant, Prepared]
     loaded: dict[Variant, Loaded] = field(default_factory=dict, init=False)
+    progress: Progress = field(init=False)
+    dropped: list[str] = field(default_factory=list, init=False)
+    """Why forked trials were left out, if they were."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "progress", Progress(self.guard))
 
     def run(self) -> tuple[list[Trial], Sharing | None]:
         """Return all trials in their order, and how they shared the machine, if they did."""
-        asked = self.plan.terms
-        with self.console.task(self.plan.case.id, asked.trials + max(asked.trials, asked.clean)) as advance:
-            trials, at_once = self._sequence([], asked, advance)
+        asked, zygote = self.plan.terms, self.plan.options.zygote
+        forks = import_module("gpu_casebook.run.forks") if asked.rate and zygote is None else None
+        fresh = forks.fresh_first(self.plan, self.guard.engine) if forks else 0 if zygote else math.inf
+        total = asked.trials + max(asked.trials, asked.clean)
+        with self.console.task(self.plan.case.id, total, lambda: str(self.progress)) as advance:
+            trials, at_once = self._sequence([], asked, advance, fresh=fresh)
+            if forks and (why := forks.disagreement(trials)):
+                self.dropped.append(why)
+                self.console.say(f"  {why}: the forked ones are dropped, and fresh ones follow")
+                trials, most = self._sequence([trial for trial in trials if trial.number <= fresh], asked, advance)
+                at_once = max(at_once, most)
             sharing = Sharing(at_once=at_once) if at_once > 1 else None
-            odd = next((trial for trial in trials if trial.outcome is not Outcome.AS_EXPECTED), None)
+            odd = next((trial for trial in _last_tries(trials) if trial.outcome is not Outcome.AS_EXPECTED), None)
             settled = decide(trials, asked).verdict is Verdict.CONFIRMED or asked.measured or self.guard.given_up
             if sharing and odd and not settled:
                 why = summary_of(odd)
@@ -86,20 +133,57 @@ class Trials:
         return trials, sharing
 
     def _sequence(
-        self, begun: Sequence[Trial], asked: Terms, advance: Callable[[str], None], *, share: bool = True
+        self,
+        begun: Sequence[Trial],
+        asked: Terms,
+        advance: Callable[[str], None],
+        *,
+        share: bool = True,
+        fresh: float = math.inf,
     ) -> tuple[list[Trial], int]:
-        """Return these trials with those that follow, and how many ran at once at most."""
+        """Return these trials with those that follow, and how many ran at once at most.
+
+        Those with a number above `fresh` are forked, one after the other.
+        """
         trials, most = list(begun), 1
-        while due := Tally(trials, asked).due(self._room(trials) if share else 1):
-            if self.guard.given_up:
-                break
-            most = max(most, len(due))
-            for (variant, _), tried in zip(due, self._side_by_side(due), strict=True):
-                if Tally(trials, asked).next is not variant:
-                    break  # one after the other, this one would not have been run
-                trials += [self._noted(trial, result) for trial, result in tried]
-                advance(summary_of(trials[-1]))
+        ahead = dict[_Which, Future[list[_Tried]]]()  # begun, and not counted yet
+        with self._pool(ahead) as pool:
+            while Tally(trials, asked).next:
+                # Before the look at the first one: what ends in between is still taken for running, or a rule that
+                # goes by its outcome would be overtaken.
+                running = [trial for trial in ahead.values() if not trial.done()]
+                room = self._room(trials) if share else 1
+                due = Tally(trials, asked).due(room + len(ahead))
+                due = list(takewhile(lambda which: which[1] <= fresh, due)) or due[:1]
+                if due[0] in ahead and ahead[due[0]].done():
+                    trials += [self._noted(*tried) for tried in ahead.pop(due[0]).result()]
+                    advance(summary_of(trials[-1]))
+                    continue
+                for which in due:
+                    if len(running) < room and which not in ahead and not self.guard.given_up:
+                        ahead[which] = pool.submit(self._tries, *which, forked=which[1] > fresh)
+                        running.append(ahead[which])
+                if due[0] not in ahead and self.guard.given_up:
+                    break
+                most = max(most, len(running))
+                self.progress.show(trials, asked, len(running), room)
+                wait(running, return_when=FIRST_COMPLETED)
         return trials, most
+
+    @contextmanager
+    def _pool(self, begun: Mapping[_Which, Future[list[_Tried]]]) -> Iterator[ThreadPoolExecutor]:
+        """A pool for trials. Those that nobody asks for in the end are waited for; after an error they are ended."""
+        with ThreadPoolExecutor(hardware.cores()) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                with suppress(EngineError):  # of an engine that went away; what is told is the first error
+                    self.guard.end_trials()
+                    while any(trial.running() for trial in begun.values()):  # one that had just begun was not there yet
+                        time.sleep(_POLL_S)
+                        self.guard.end_trials()
+                raise
 
     def _room(self, trials: Sequence[Trial]) -> int:
         """Return how many trials may run at once after these."""
@@ -109,33 +193,8 @@ class Trials:
         longest = max(0.01, *(trial.duration_s for trial in trials))
         return max(1, min(_at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
 
-    def _side_by_side(self, due: Sequence[tuple[Variant, int]]) -> list[list[_Tried]]:
-        """Run these trials at once; return every try of each."""
-        if len(due) == 1:
-            return [self._tries(*due[0])]
-        busy = set[tuple[Variant, int]]()
-
-        def run(one: tuple[Variant, int]) -> list[_Tried]:
-            busy.add(one)
-            try:
-                return self._tries(*one)
-            finally:
-                busy.discard(one)
-
-        with ThreadPoolExecutor(len(due)) as pool:
-            try:
-                return list(pool.map(run, due))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                with suppress(EngineError):  # of an engine that went away; what is told is the first error
-                    self.guard.end_trials()
-                    while busy:  # one that had just begun was not there yet
-                        time.sleep(_POLL_S)
-                        self.guard.end_trials()
-                raise
-
-    def _tries(self, variant: Variant, number: int) -> list[_Tried]:
-        request = self.plan.request(variant, self.files)
+    def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
+        request = replace(self.plan.request(variant, self.files), zygote=forked)
 
         def once() -> _Tried:
             result = self.guard.run(self.environments[variant], request)
@@ -166,3 +225,8 @@ class Trials:
         if result.kept:
             self.console.say(f"  kept: {result.kept}")
         return trial
+
+
+def _last_tries(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials without the tries that the machine spoiled and that were made again."""
+    return list({(trial.variant, trial.number): trial for trial in trials}.values())

@@ -2,24 +2,25 @@
 
 import hashlib
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from gpu_casebook.daemon import client as daemon
 from gpu_casebook.daemon.client import LABEL, APIError, Container, DockerClient, speaking
 from gpu_casebook.devices import hardware
-from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, host_facts
+from gpu_casebook.devices.driver import HostFacts, host_facts
 from gpu_casebook.engines.base import Engine, Packed, Prepared
-from gpu_casebook.engines.docker import options, packing
+from gpu_casebook.engines.docker import forking, made, options, packing
+from gpu_casebook.engines.docker.access import choose_gpu_access
 from gpu_casebook.engines.docker.options import Part
 from gpu_casebook.engines.docker.payload import archive_of
 from gpu_casebook.engines.docker.running import ContainerOutput, Looker, let_run, state_of, watching_tools
+from gpu_casebook.engines.forking import Import, Nursery, Unfit
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
@@ -28,8 +29,6 @@ from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialReq
 
 # How long the engine may take to report the end of a container whose processes have ended.
 _GRACE_S = 30.0
-RESTART_S = 15.0
-"""How long a daemon that went away may take to come back, so that what was made on it can be removed."""
 _LOOK_GRACE_S = 2.0
 
 
@@ -46,6 +45,7 @@ class DockerEngine(Engine):
     )
     has_images = True
     takes_over = True
+    can_fork = True
 
     def __init__(self, client: DockerClient, root: Path) -> None:
         self._client = client
@@ -54,6 +54,7 @@ class DockerEngine(Engine):
         self._volumes: set[str] = set()
         self._filling = threading.Lock()
         self._pythons: dict[str, str] = {}
+        self._nursery = Nursery(self._zygote)
 
     _connect: Callable[[int], DockerClient] = staticmethod(daemon.connect)
 
@@ -70,25 +71,14 @@ class DockerEngine(Engine):
 
     def __exit__(self, *exc_info: object) -> None:
         self._volumes.clear()
+        with suppress(EngineError), speaking("end what trials are forked from"):
+            self._nursery.close()
         try:
             # After a failure the first error is the one to report.
             with nullcontext() if exc_info[0] in {None, KeyboardInterrupt} else suppress(EngineError):
-                self._remove_own()
+                made.remove_run(self._client, self._id)
         finally:
             self._client.close()
-
-    def _remove_own(self) -> None:
-        """Remove all that this engine made. A daemon that is being restarted gets some time to come back."""
-        give_up = time.monotonic() + RESTART_S
-        while True:
-            try:
-                self._remove(lambda labels: labels[f"{LABEL}.run"] == self._id)
-            except EngineError:
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(0.5)
-            else:
-                return
 
     @cached_property
     def version(self) -> str:
@@ -159,36 +149,33 @@ class DockerEngine(Engine):
         return self._pythons[image.id]
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        name = f"casebook-{self._id}-{uuid.uuid4().hex[:8]}"
         with speaking("run a trial"):
-            try:
-                return self._run(name, prepared, request)
-            except APIError as error:
-                if daemon.disk_is_full(error):
-                    raise
-                # The engine is there, and would not run this container.
-                reason = " ".join(str(error.explanation or error).split())
-                infra = f"{self.version} would not run the trial: {reason}"
-                return TrialResult(stdout="", stderr="", duration_s=0.0, infra=infra)
-            finally:
-                if not request.keep:
-                    self._discard(name)
+            if request.zygote:
+                return self._nursery.run(prepared, request, self._fresh)
+            return self._fresh(prepared, request)
+
+    def _name(self) -> str:
+        return f"casebook-{self._id}-{uuid.uuid4().hex[:8]}"
+
+    def _fresh(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        name = self._name()
+        try:
+            return self._run(name, prepared, request)
+        except APIError as error:
+            if daemon.disk_is_full(error):
+                raise
+            # The engine is there, and would not run this container.
+            reason = " ".join(str(error.explanation or error).split())
+            infra = f"{self.version} would not run the trial: {reason}"
+            return TrialResult(stdout="", stderr="", duration_s=0.0, infra=infra)
+        finally:
+            if not request.keep:
+                self._discard(name)
 
     def _run(self, name: str, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        payload = self._volume(name, prepared, request.files, keep=request.keep)
-        container = self._client.containers.create(
-            prepared.key,
-            list(request.arguments),
-            entrypoint=[*request.wrapper, prepared.python],
-            name=name,
-            labels=self._labels(keep=request.keep),
-            **self._container_options(
-                request,
-                payload=payload,
-                gpu=self._gpu_part(prepared, request),
-                watched=self._watched_part(name, prepared, request),
-            ),
-        )
+        tools = self._tools_part(name, prepared, request, watching_tools()) if request.watch else Part()
+        command = [*request.wrapper, prepared.python, *request.arguments]
+        container = self._create(name, prepared, request, command, tools)
         output = ContainerOutput(container, request)
         container.start()
         ran_out = self._memory_watch(container)
@@ -208,11 +195,44 @@ class DockerEngine(Engine):
             watched,
             duration_s=max(0.0, (ended - begun).total_seconds()),  # a short one may end before its start is noted
             out_of_memory=bool(state["OOMKilled"]) or ran_out(),
-            kept=_kept(name, request) if request.keep else None,
+            kept=made.kept(name, request) if request.keep else None,
         )
 
-    def _container_options(self, request: TrialRequest, *, payload: str, gpu: Part, watched: Part) -> dict[str, Any]:
-        return options.container_options(request, payload=payload, gpu=gpu, watched=watched)
+    def _create(
+        self, name: str, prepared: Prepared, request: TrialRequest, command: Sequence[str], tools: Part, **more: Any
+    ) -> Container:
+        payload = self._volume(name, prepared, request.files, keep=request.keep)
+        gpu = self._gpu_part(prepared, request)
+        return self._client.containers.create(
+            prepared.key,
+            list(command[1:]),
+            entrypoint=[command[0]],
+            name=name,
+            labels=self._labels(keep=request.keep),
+            **self._container_options(request, payload=payload, gpu=gpu, tools=tools),
+            **more,
+        )
+
+    @contextmanager
+    def _zygote(
+        self, prepared: Prepared, request: TrialRequest, wanted: Sequence[Import]
+    ) -> Iterator[forking.ContainerZygote]:
+        name = self._name()
+        try:
+            tools = self._tools_part(name, prepared, request, forking.tools(request))
+            command = forking.command(prepared.python, request)
+            container = self._create(name, prepared, request, command, tools, stdin_open=True)
+            with closing(forking.ContainerZygote(container, prepared)) as zygote:
+                container.start()
+                zygote.wait_for_imports(wanted, request.limits)
+                yield zygote
+        except APIError as error:
+            raise Unfit(f"{self.version} would not run what they are forked from") from error
+        finally:
+            self._discard(name)
+
+    def _container_options(self, request: TrialRequest, *, payload: str, gpu: Part, tools: Part) -> dict[str, Any]:
+        return options.container_options(request, payload=payload, gpu=gpu, tools=tools)
 
     def _memory_watch(self, _container: Container) -> Callable[[], bool]:
         """Return what says at the end whether the container ran out of memory, where its state may not say it."""
@@ -228,11 +248,10 @@ class DockerEngine(Engine):
         known = self._image_variables(prepared) | dict(request.variables)
         return options.gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
 
-    def _watched_part(self, name: str, prepared: Prepared, request: TrialRequest) -> Part:
-        if request.watch is None:
-            return Part()
-        tools = self._volume(f"{name}-tools", prepared, watching_tools(), keep=request.keep, mode=0o755)
-        return options.watched_part(tools, self._image_variables(prepared) | dict(request.variables))
+    def _tools_part(self, name: str, prepared: Prepared, request: TrialRequest, files: Mapping[str, bytes]) -> Part:
+        tools = self._volume(f"{name}-tools", prepared, files, keep=request.keep, mode=0o755)
+        known = self._image_variables(prepared) | dict(request.variables)
+        return options.tools_part(tools, watched=request.watch is not None, known=known)
 
     def _image_variables(self, prepared: Prepared) -> dict[str, str]:
         lines = self._client.images.get(prepared.key).attrs["Config"].get("Env") or []
@@ -283,40 +302,4 @@ class DockerEngine(Engine):
                     self._client.api.kill(each["Id"])
 
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
-        if not dry_run:
-            return self._remove(_is_left)
-        with speaking("look for containers and volumes"):
-            return [line for line, _ in self._ours(_is_left)]
-
-    def _remove(self, chosen: Callable[[Mapping[str, str]], bool]) -> list[str]:
-        """Remove containers and volumes of ours by their labels, but none that are to be kept."""
-        removed = []
-        with speaking("remove containers and volumes"):
-            for line, remove in self._ours(chosen):
-                with daemon.only_if_present():
-                    remove()
-                    removed.append(line)
-        return removed
-
-    def _ours(self, chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Yield what each is called, and what removes it."""
-        api, ours = self._client.api, {"label": [f"{LABEL}.run", f"{LABEL}.owner"]}
-        for each in _chosen(api.containers(all=True, filters=ours), chosen):
-            remove = partial(api.remove_container, each["Id"], force=True, v=True)
-            yield f"container {each['Names'][0].lstrip('/')}", remove
-        for each in _chosen(api.volumes(filters=ours)["Volumes"] or [], chosen):
-            yield f"volume {each['Name']}", partial(api.remove_volume, each["Name"])
-
-
-def _is_left(labels: Mapping[str, str]) -> bool:
-    owner = Owner.parse(labels[f"{LABEL}.owner"])
-    return owner is not None and owner.gone
-
-
-def _chosen(found: Iterable[Any], chosen: Callable[[Mapping[str, str]], bool]) -> Iterator[Any]:
-    return (one for one in found if f"{LABEL}.keep" not in one["Labels"] and chosen(one["Labels"]))
-
-
-def _kept(name: str, request: TrialRequest) -> str:
-    volumes = f"{name} {name}-tools" if request.watch else name
-    return f"container {name} (again: docker start -a {name}; away: docker rm {name}; docker volume rm {volumes})"
+        return made.remove(self._client, made.is_left, dry_run=dry_run)

@@ -10,7 +10,7 @@ from gpu_casebook.engines.base import VARIABLES, path_list
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Limits, TrialRequest
 
 HOME = "/home/case"
-TOOLS = "/casebook"  # where a watched trial's container has what watches it
+TOOLS = "/casebook"  # where a container has what watches its trial, or forks its trials
 _UID = 1000  # as in our images; an image that is used as it stands may have another name for it, or none
 # With the group: the kernel lets nobody look at a process who shares only one of the two with it.
 TRIAL_USER = f"{_UID}:{_UID}"
@@ -33,7 +33,7 @@ class Part:
     variables: Mapping[str, str] = field(default_factory=dict)  # set on top of the image's and the trial's own
 
 
-def container_options(request: TrialRequest, *, payload: str, gpu: Part, watched: Part) -> dict[str, Any]:
+def container_options(request: TrialRequest, *, payload: str, gpu: Part, tools: Part) -> dict[str, Any]:
     """Return the options of `containers.create`. `payload` is the volume that holds the trial's files."""
     # What keeps a trial in its place comes after its own variables.
     own = {**VARIABLES, **request.variables, **_PLACES, "NVIDIA_VISIBLE_DEVICES": "void"}
@@ -41,8 +41,8 @@ def container_options(request: TrialRequest, *, payload: str, gpu: Part, watched
         "init": True,  # so that a signal which kills the script is seen, and orphans are reaped
         "working_dir": CASE_DIRECTORY,
         "user": TRIAL_USER,
-        "environment": {**own, **gpu.variables, **watched.variables},
-        "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *watched.mounts],
+        "environment": {**own, **gpu.variables, **tools.variables},
+        "mounts": [_volume(CASE_DIRECTORY, payload), *gpu.mounts, *tools.mounts],
         "log_config": LogConfig(type="none"),  # output is read as it comes and never fills the engine's disk
         "healthcheck": {"test": ["NONE"]},
         "use_config_proxy": False,
@@ -55,10 +55,10 @@ def _volume(target: str, name: str) -> Mount:
     return Mount(target, name, type="volume", read_only=True, no_copy=True)
 
 
-def watched_part(tools: str, known: Mapping[str, str]) -> Part:
-    """Return what a watched trial needs. `tools` is the volume with the sampler, `known` the variables set anyway."""
+def tools_part(tools: str, *, watched: bool, known: Mapping[str, str]) -> Part:
+    """Return what a trial needs that is watched, or forked. `tools` is a volume, `known` the variables set anyway."""
     path = path_list(f"{TOOLS}/site", known.get("PYTHONPATH"))
-    return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
+    return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path} if watched else {})
 
 
 def scratch(limits: Limits) -> str:

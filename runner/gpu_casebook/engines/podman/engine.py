@@ -48,8 +48,8 @@ class PodmanEngine(DockerEngine):
             return GpuAccess(mode="cdi", detail=f"the engine knows {CDI_KIND} devices by CDI")
         return passthrough(self._host)
 
-    def _container_options(self, request: TrialRequest, *, payload: str, gpu: Part, watched: Part) -> dict[str, Any]:
-        made = super()._container_options(request, payload=payload, gpu=gpu, watched=watched)
+    def _container_options(self, request: TrialRequest, *, payload: str, gpu: Part, tools: Part) -> dict[str, Any]:
+        made = super()._container_options(request, payload=payload, gpu=gpu, tools=tools)
         del made["healthcheck"]  # to have none it asks systemd, which may not be there
         # Before 5.6.3 it refuses the owner of a tmpfs, and over a directory of the image it keeps that one's.
         made["tmpfs"] = {place: f"{options.scratch(request.limits)},mode=1777" for place in ("/tmp", _HOME)}  # noqa: S108

@@ -21,14 +21,16 @@ from gpu_casebook.devices.driver import HostFacts, host_facts, passthrough
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared, path_list
 from gpu_casebook.engines.docker.packing import IMAGES, decompressed
+from gpu_casebook.engines.output import supervised_s
 from gpu_casebook.engines.unpacked.archive import UnpackedImage, make_mount_points, unpack, unpacked
 from gpu_casebook.engines.venv import supervised
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, EngineError, UsageError
 from gpu_casebook.evidence import ImageFacts
-from gpu_casebook.files import sole
 from gpu_casebook.images import bases, build
+from gpu_casebook.locking import sole
+from gpu_casebook.places import images_of
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 TOOLS = "/casebook"  # where a watched trial has what lets it say where it stands
@@ -152,7 +154,7 @@ class UnpackedEngine(Engine):
 
     def _own(self, recipe: Recipe, note: Note) -> tuple[str, str, UnpackedImage]:
         """Find the recipe's image by its key, in the store or in an archive that lies there."""
-        pin = bases.read_pin(self._root / "images")
+        pin = bases.read_pin(images_of(self._root))
         for archive in (None, *sorted(self._store.glob("*.tar"))):
             if archive:
                 note(f"unpacking {archive}")
@@ -194,7 +196,7 @@ class UnpackedEngine(Engine):
             output = NeutralOutput(request, {str(directory): "/scratch", str(image.root): ""})
             orders = self._orders(directory, image, prepared.python, request)
             kept = str(directory) if request.keep else None
-            result = supervised.run(supervised.launch, orders, output, request, kept=kept)
+            result = supervised.run(supervised.launch, orders, output, request, engine=self, kept=kept)
             if result.infra:  # its supervisor may have been killed
                 scratch.end_processes(directory)
         if result.exit_status and result.stderr.startswith(self.complaint):
@@ -223,14 +225,14 @@ class UnpackedEngine(Engine):
             "python": python,
             "directory": str(directory / "case"),
             "variables": _NEEDED,
-            "timeout_s": request.limits.timeout_s + (supervised.SPARE_S if request.watch else 0.0),
+            "timeout_s": supervised_s(request),
             "memory_bytes": request.limits.memory_bytes,
             "processes": request.limits.processes,
             "places": [str(directory / name) for name in scratch.PLACES],
         }
 
     def end_trials(self) -> None:
-        supervised.end_trials()
+        supervised.end_trials(self)
 
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
         return scratch.sweep(self._place, dry_run=dry_run)

@@ -14,15 +14,16 @@ from platformdirs import user_cache_path
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
-from gpu_casebook.engines import scratch
+from gpu_casebook.engines import forking, scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared, path_list
-from gpu_casebook.engines.venv import bytecode, forking, packing, seal, supervised, unused
-from gpu_casebook.engines.venv.forking import Nursery, Unfit, Zygote
+from gpu_casebook.engines.output import supervised_s
+from gpu_casebook.engines.venv import bytecode, packing, seal, supervised, unused
+from gpu_casebook.engines.venv.forking import VenvZygote
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, UsageError
-from gpu_casebook.files import sole
 from gpu_casebook.guest import only
+from gpu_casebook.locking import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
 from gpu_casebook.text import size
@@ -59,7 +60,7 @@ class VenvEngine(Engine):
         self._cache = (cache or user_cache_path("casebook")).resolve()
         self._place = (place or scratch.usual_place()).resolve()
         self._store = store or self._cache / "store"
-        self._nursery = Nursery()
+        self._nursery = forking.Nursery(self._zygote)
         self._made: dict[str, tuple[Recipe, Seal]] = {}  # by the path of the environment's Python
 
     @classmethod
@@ -172,7 +173,8 @@ class VenvEngine(Engine):
         raise BuildError(f"the environment could not be built: {_shown(wrong)}: not what the wheel's RECORD says")
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        result = self._tried(prepared, request)
+        run = self._run
+        result = self._nursery.run(prepared, request, run) if request.zygote else run(prepared, request)
         recipe, sealed = self._made.get(prepared.python, (None, None))
         if recipe is None or sealed is None or not (changed := sealed.changed()):
             return result
@@ -182,58 +184,28 @@ class VenvEngine(Engine):
             self.prepare(recipe, lambda _: None)
         return replace(result, exit_status=None, signal=None, infra=why)
 
-    def _tried(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        if not request.zygote:
-            return self._run(prepared, request)
-        try:
-            return self._run_forked(prepared, request)
-        except Unfit as why:
-            return replace(self._run(prepared, request), zygote=f"fresh processes, not forked: {why}")
-
     def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         with scratch.laid_out(self._place, request) as directory:
             output = NeutralOutput(request, _names(directory, Path(prepared.python)))
             orders = _orders(directory, prepared, request)
             kept = str(directory) if request.keep else None
-            result = supervised.run(supervised.launch, orders, output, request, kept=kept)
+            result = supervised.run(supervised.launch, orders, output, request, engine=self, kept=kept)
             if result.infra:  # its supervisor may have been killed
                 scratch.end_processes(directory)
             return result
 
-    def _run_forked(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """Raises Unfit."""
-        zygote = self._nursery.get((prepared, request), lambda: self._zygote(prepared, request))
-        with scratch.disk(self._place):
-            zygote.refresh()
-            output = NeutralOutput(request, _names(zygote.directory, Path(prepared.python)))
-            for stream, pieces in zip((output.stdout, output.stderr), zygote.printed, strict=True):
-                output.take(stream, pieces)  # a fresh process would have printed it
-            try:
-                orders = _orders(zygote.directory, prepared, request)
-                result = supervised.run(zygote.fork, orders, output, request)
-            except Unfit as why:
-                self._nursery.spoil(why)
-                raise
-            if result.infra:
-                self._nursery.spoil(Unfit("one of them could not be run"))
-            return replace(result, zygote=zygote.story)
-
     @contextmanager
-    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Iterator[Zygote]:
-        """Raises Unfit."""
-        source = request.files.get(request.arguments[0])
-        if source is None or request.wrapper or request.keep:
-            raise Unfit("that takes a script of the case, with nothing in front of it, and nothing kept")
-        wanted = forking.imports(source, request.files)
-        with (
-            scratch.laid_out(self._place, request) as directory,
-            closing(Zygote(directory, _orders(directory, prepared, request), wanted)) as zygote,
-        ):
-            zygote.wait_for_imports(request.limits.timeout_s)
-            yield zygote
+    def _zygote(
+        self, prepared: Prepared, request: TrialRequest, wanted: Sequence[forking.Import]
+    ) -> Iterator[VenvZygote]:
+        with scratch.laid_out(self._place, request) as directory:
+            orders, names = _orders(directory, prepared, request), _names(directory, Path(prepared.python))
+            with closing(VenvZygote(self, directory, orders, names, wanted)) as zygote:
+                zygote.wait_for_imports(request.limits.timeout_s)
+                yield zygote
 
     def end_trials(self) -> None:
-        supervised.end_trials()
+        supervised.end_trials(self)
 
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
         return [line for place in (self._place, self._passing) for line in scratch.sweep(place, dry_run=dry_run)]
@@ -298,7 +270,7 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
         "python": prepared.python,
         "directory": str(directory / "case"),
         "variables": _variables(directory, Path(prepared.python), request),
-        "timeout_s": request.limits.timeout_s + (supervised.SPARE_S if request.watch else 0.0),
+        "timeout_s": supervised_s(request),
         "memory_bytes": request.limits.memory_bytes,
         "processes": request.limits.processes,
         "places": [str(directory / name) for name in scratch.PLACES],

@@ -16,13 +16,10 @@ from typing import Any, NamedTuple
 
 from gpu_casebook.engines import watching
 from gpu_casebook.engines.output import Kept, Neutral, Output
-from gpu_casebook.engines.watching import Watched
 from gpu_casebook.guest import supervisor
 from gpu_casebook.guest.loaded import follow
 from gpu_casebook.trial import TrialRequest, TrialResult
 
-# What a watched trial gets on top of its time, so that its stacks can be taken: the runner keeps the time then.
-SPARE_S = 2 * watching.FINAL_S
 # How long output may still come after the last process is gone, or can't be killed.
 _DRAIN_S = 5.0
 # How long a supervisor may take to end all processes of a trial.
@@ -32,7 +29,7 @@ _NEEDED = ("LD_LIBRARY_PATH",)
 
 _started = set[int]()  # supervisors of this process that nobody has waited for: threads may run trials at once
 _starting = threading.Lock()
-_running = set["Supervising"]()
+_running = dict["Supervising", object]()  # by whom: several engines may run trials in this process
 
 
 class Supervising(NamedTuple):
@@ -177,13 +174,19 @@ class NeutralOutput(Output):
 
 
 def run(
-    start: Start, orders: Mapping[str, Any], output: NeutralOutput, request: TrialRequest, *, kept: str | None = None
+    start: Start,
+    orders: Mapping[str, Any],
+    output: NeutralOutput,
+    request: TrialRequest,
+    *,
+    engine: object,
+    kept: str | None = None,
 ) -> TrialResult:
-    """Run a trial to its end. Raises what `start` raises."""
+    """Run a trial of this engine to its end. Raises what `start` raises."""
     takes = [partial(output.take, stream) for stream in (output.stdout, output.stderr)]
     answer, known = b"", children()
     process, readers = begin(start, orders, takes)
-    _running.add(process)
+    _running[process] = engine
     seen: list[tuple[str, str]] = []
     over = threading.Event()
     looker = threading.Thread(
@@ -200,7 +203,7 @@ def run(
             process.end()
         answer = process.answer(orders["timeout_s"] + _PATIENCE_S)
     finally:
-        _running.discard(process)
+        _running.pop(process, None)
         over.set()
         process.close()
         if not answer:
@@ -209,30 +212,11 @@ def run(
     if request.loaded:
         looker.join()
     output.loaded = [(kind, output.neutral(path)) for kind, path in seen]
-    killed = {"infra": "the trial could not be run: its supervisor ended: it was killed"}
-    ended = json.loads(answer) if answer else killed
-    return _result(ended, watched, output, request, kept)
+    return output.supervised(json.loads(answer) if answer else None, watched, kept=kept)
 
 
-def end_trials() -> None:
-    """End all trials that run now."""
-    for process in list(_running):
-        process.end()
-
-
-def _result(
-    ended: Mapping[str, Any], watched: Watched | None, output: Output, request: TrialRequest, kept: str | None
-) -> TrialResult:
-    reason = ended.get("ended_for")
-    if reason == "processes":
-        output.stderr.add(f"\n[the trial was ended: more than {request.limits.processes} processes]\n".encode())
-    if watched is None or reason not in {"abandoned", "timeout"}:  # the trial may have ended before the order came
-        watched = Watched(timed_out=reason == "timeout")
-    return output.result(
-        ended.get("status"),
-        watched,
-        duration_s=ended.get("duration_s", 0.0),
-        out_of_memory=reason == "memory",
-        infra=ended.get("infra"),
-        kept=kept,
-    )
+def end_trials(engine: object) -> None:
+    """End all trials of this engine that run now."""
+    for process, of in list(_running.items()):
+        if of is engine:
+            process.end()

@@ -14,6 +14,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord
+from gpu_casebook.judging.description import SourceLine
 from gpu_casebook.kinds import Failure, Grade, Variant
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.run.plan import Plan
@@ -78,6 +79,12 @@ class Words:
     header: tuple[str, str, str] = ("", "", "")
     rows: Sequence[tuple[str, str, str]] = ()  # text, and two cells of code
     conclusion: str = ""
+    # What a headline says of it: where the failing launch was, whether the error shows elsewhere or at that very line,
+    # and with what it is gone.
+    launched: SourceLine | None = None
+    moved: bool = False
+    raised: bool = False
+    gone_with: str = ""
 
 
 class Probe(Protocol):

@@ -9,29 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
-from gpu_casebook.document import Document
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Observation, ProbeRecord, Trial
-from gpu_casebook.judging.description import ending
+from gpu_casebook.judging.description import SourceLine, ending, surfaced
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.kinds import Failure, Variant
-from gpu_casebook.reading import cuda_errors, tracebacks
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels
-from gpu_casebook.text import without_escapes
-from gpu_casebook.trial import CASE_DIRECTORY, Limits, TrialResult
+from gpu_casebook.trial import Limits, TrialResult
 
 VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}
-
-
-class SourceLine(Document):
-    """A line of one of the case's own files, as a traceback has it."""
-
-    file: str
-    line: int
-    function: str | None = None
-    text: str | None = None
-    """The statement's first line."""
 
 
 class LaunchBlockingProbe(ProbeRecord):
@@ -58,15 +45,6 @@ class Effect(StrEnum):
     GONE = "gone"
     OTHER = "other"
     """It fails in another way."""
-
-
-def surfaced(stderr: str, inside: str = CASE_DIRECTORY) -> SourceLine | None:
-    """Return the line of the case's own files that raised the CUDA error, by the traceback that ended the process."""
-    frame = tracebacks.innermost(without_escapes(stderr), inside, cuda_errors.find)
-    if frame is None:
-        return None
-    name = frame.file.removeprefix(f"{inside.rstrip('/')}/")
-    return SourceLine(file=name, line=frame.line, function=frame.function, text=frame.text)
 
 
 def record_of(plain: Trial, result: TrialResult) -> LaunchBlockingProbe:
@@ -125,8 +103,15 @@ class LaunchBlocking:
             ("with CUDA_LAUNCH_BLOCKING=1", *_cells(record.launched)),
         ]
         placed = record.surfaced or record.launched
+        became = effect(record)
         return Words(
-            header=("the error is raised", "line", "code"), rows=rows if placed else (), conclusion=_conclusion(record)
+            header=("the error is raised", "line", "code"),
+            rows=rows if placed else (),
+            conclusion=_conclusion(record),
+            launched=record.launched,
+            moved=became is Effect.MOVED,
+            raised=became is Effect.SAME_LINE,
+            gone_with="CUDA_LAUNCH_BLOCKING=1" if became is Effect.GONE else "",
         )
 
 

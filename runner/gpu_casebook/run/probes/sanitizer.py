@@ -5,21 +5,21 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import ProbeRecord, SanitizerReport, Trial
+from gpu_casebook.evidence import ProbeRecord, SanitizerProbe, SanitizerReport, Trial
 from gpu_casebook.guest import script
 from gpu_casebook.judging.sanitized import report
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.reading import sanitizer
-from gpu_casebook.reading.findings import Finding, Kind, Tool, sentence, telling
+from gpu_casebook.reading.findings import EXECUTABLE, Finding, Kind, Tool, sentence, telling
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels
 from gpu_casebook.text import tail
 from gpu_casebook.trial import Limits, TrialResult
 
-NOT_THERE = f"{sanitizer.EXECUTABLE} is not in this environment"
+NOT_THERE = f"{EXECUTABLE} is not in this environment"
 CACHED = (
     "with PyTorch's caching allocator, without which no CUDA graph can be captured: "
     "the tool sees the allocator's blocks, and not the tensors in them"
@@ -35,14 +35,6 @@ _SUGGESTED = {
 }
 _OWN_FRAME = re.compile(r"(\S+) in ((?:repro|fixed)\.py:\d+)")
 """compute-sanitizer names Python's frames too, the innermost first."""
-
-
-class SanitizerProbe(ProbeRecord):
-    """One script under one tool. What the tool finds in fixed as well explains nothing."""
-
-    probe: Literal["sanitizer"] = "sanitizer"
-    variant: Variant = Variant.REPRO
-    report: SanitizerReport
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,13 @@ class Sanitizer:
     def words(self, record: ProbeRecord) -> Words:
         assert isinstance(record, SanitizerProbe)
         title = f"{record.report.tool} on {record.variant}, a probe"
-        return words_of(title, record.report, record.note, record.stdout)
+        return _words_of(title, record.report, record.note, record.stdout)
+
+    def words_of_trial(self, trial: Trial) -> Words:
+        """Return what the tool said in a trial that counts for the verdict."""
+        assert trial.sanitizer
+        title = f"{self.tool} on {trial.variant}, run {trial.number}: {trial.outcome}"
+        return _words_of(title, trial.sanitizer, trial.infra, trial.stdout)
 
 
 MEMCHECK, RACECHECK, INITCHECK, SYNCCHECK = map(Sanitizer, Tool)
@@ -115,7 +113,7 @@ def _program(printed: str) -> tuple[str, str] | None:
     return None
 
 
-def words_of(title: str, report: SanitizerReport, note: str | None, stdout: str) -> Words:
+def _words_of(title: str, report: SanitizerReport, note: str | None, stdout: str) -> Words:
     """Return what a report of the tool says, for a probe or a sanitized trial."""
     findings = [finding for finding in report.findings if finding.kind is not Kind.TOOL]
     lines = [_sentence(finding) for finding in findings[:FINDINGS_SHOWN]]
@@ -129,7 +127,7 @@ def words_of(title: str, report: SanitizerReport, note: str | None, stdout: str)
     elif report.cached:
         lines.append(CACHED)
     raw = "\n\n".join(finding.text for finding in report.findings) or stdout
-    return Words(title=title, lines=lines, raw=tail(raw, RAW_LINES, RAW_WIDTH), instrument=sanitizer.EXECUTABLE)
+    return Words(title=title, lines=lines, raw=tail(raw, RAW_LINES, RAW_WIDTH), instrument=EXECUTABLE)
 
 
 def _sentence(finding: Finding) -> str:

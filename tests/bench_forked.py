@@ -1,0 +1,108 @@
+"""Forked trials of a case against fresh ones, one after the other in one run; part of tests/bench.py.
+
+`python -m tests.bench_forked --case CASE --environment NAME --trials N`, or `nox -s bench -- forked-docker` with the
+variables CASEBOOK_BENCH_CASE, CASEBOOK_BENCH_ENVIRONMENT, CASEBOOK_BENCH_TRIALS, CASEBOOK_BENCH_FRESH (as many fresh
+ones, where so many would take too long), CASEBOOK_BENCH_ENGINE and CASEBOOK_BENCH_GPU. The variant is repro, the rates
+are how often it failed as declared.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from gpu_casebook.engines import registry
+from gpu_casebook.engines.base import Engine
+from gpu_casebook.engines.guard import guarded
+from gpu_casebook.evidence import Outcome
+from gpu_casebook.judging.expectation import judge, observe
+from gpu_casebook.kinds import Variant
+from gpu_casebook.manifest.case import find, known_images
+from gpu_casebook.run.options import Options
+from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
+from gpu_casebook.statistics import differ, wilson
+from tests.bench import ROOT, row
+
+NAME = "forked-docker"
+CASE = "torch-fx-trace-other-thread"
+ENVIRONMENT = "cpu"
+TRIALS = 20
+VARIANT = Variant.REPRO
+
+
+class Ran(NamedTuple):
+    """Trials one after the other: seconds for each of them with all that is around it, and outcomes."""
+
+    each_s: Sequence[float]
+    failed: int
+    story: str
+
+    @property
+    def n(self) -> int:
+        return len(self.each_s)
+
+    @property
+    def rate(self) -> str:
+        low, high = wilson(self.failed, self.n)
+        return f"{self.failed} of {self.n} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def trials(plan: Plan, engine: Engine, count: int, *, forked: bool) -> Ran:
+    prepared = engine.prepare(recipe(plan.case, plan.environment, VARIANT), lambda _line: None)
+    request = replace(plan.request(VARIANT, plan.case.payload()), zygote=forked)
+    expectation = plan.case.expectation(plan.environment, VARIANT)
+    took, failed, stories = list[float](), 0, dict[str, None]()
+    with guarded(engine, plan.gpus, print, share=plan.share) as guard, guard.hold_gpus(print):
+        for _ in range(count):
+            begun = time.perf_counter()
+            result = guard.run(prepared, request)
+            took.append(time.perf_counter() - begun)
+            stories[result.zygote or "fresh"] = None
+            outcome = judge(expectation, result, observe(result, f"{VARIANT}.py"), None).outcome
+            if outcome is Outcome.INFRA:
+                sys.exit(f"{NAME}: the machine spoiled a trial: {result.infra or result.stderr}")
+            failed += outcome is Outcome.AS_EXPECTED
+    return Ran(took, failed, "; ".join(stories))
+
+
+def main(words: Sequence[str]) -> None:
+    given = os.environ.get
+    parser = argparse.ArgumentParser(description=__doc__, prog="bench_forked")
+    parser.add_argument("--case", default=given("CASEBOOK_BENCH_CASE", CASE))
+    parser.add_argument("--environment", default=given("CASEBOOK_BENCH_ENVIRONMENT", ENVIRONMENT))
+    parser.add_argument("--trials", type=int, default=int(given("CASEBOOK_BENCH_TRIALS", str(TRIALS))))
+    parser.add_argument("--fresh", type=int, default=int(given("CASEBOOK_BENCH_FRESH", "0")))
+    parser.add_argument("--engine", default=given("CASEBOOK_BENCH_ENGINE", "docker"))
+    parser.add_argument("--gpu", type=int, default=given("CASEBOOK_BENCH_GPU"))
+    asked = parser.parse_args(words)
+    found = find(ROOT, asked.case, known_images(ROOT))
+    with registry.kind(asked.engine).connect(ROOT) as engine:
+        gpus = None if asked.gpu is None else [int(asked.gpu)]
+        plan = make_plan(found, Options(environment=asked.environment, gpus=gpus), engine)
+        if isinstance(plan, Skipped):
+            return row(NAME, f"not measured: {'; '.join(plan.reasons)}")
+        trials(plan, engine, 1, forked=False)  # what is read from the disk is in memory then
+        fresh = trials(plan, engine, asked.fresh or asked.trials, forked=False)
+        forked = trials(plan, engine, asked.trials, forked=True)
+    ratio = statistics.mean(fresh.each_s) / statistics.mean(forked.each_s)
+    row(
+        NAME,
+        f"{asked.case}/{asked.environment} ({asked.engine}), {forked.n} trials: {ratio:.1f} times faster (wanted 4)",
+    )
+    for name, ran in (("fresh", fresh), ("forked", forked)):
+        mean, median = statistics.mean(ran.each_s), statistics.median(ran.each_s)
+        row(
+            "",
+            f"{name}: {mean:.2f} s a trial (median {median:.2f} s, first {ran.each_s[0]:.2f} s), failed in {ran.rate}",
+        )
+    apart = differ(fresh.failed, fresh.n, forked.failed, forked.n)
+    row("", f"rates {'DIFFER' if apart else 'do not differ'} at 5 %; {forked.story}")
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

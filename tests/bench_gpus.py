@@ -1,0 +1,125 @@
+"""What sharing a GPU gains, and whether it changes anything; part of tests/bench.py, for a machine with a GPU.
+
+Variables say what is measured: CASEBOOK_BENCH_CASES (patterns, with blanks between), CASEBOOK_BENCH_GPU (its index;
+with two, "0 1", one has trials alone while the other shares), CASEBOOK_BENCH_LIMIT_S (the run without sharing is
+interrupted then; what has ended is compared) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs). Run the cases
+once before, so that images and their files are in memory.
+"""
+
+import math
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from gpu_casebook.devices import hardware, ledger
+from gpu_casebook.evidence import Evidence, load
+from gpu_casebook.manifest.case import find, known_images
+from tests.bench import ROOT, RUNNER, row
+
+ENVIRONMENT = "current"
+SINGLE = 5
+"""So many cases that share are timed by themselves."""
+
+
+class Ran(NamedTuple):
+    """A run of the corpus: its seconds, and the evidence of each case that came to an end."""
+
+    wall_s: float
+    evidence: dict[str, Evidence]
+
+
+def corpus(
+    place: Path, gpu: int, cases: Sequence[str], options: Sequence[str] = (), limit_s: float | None = None
+) -> Ran:
+    command = [*RUNNER, "corpus", *cases, "--environment", ENVIRONMENT, "--gpu", str(gpu), "--no-probes"]
+    place.mkdir(parents=True)
+    begun = time.perf_counter()
+    with (place / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--max-age", "0", "--reports", str(place), *options], cwd=ROOT, stdout=log, stderr=log
+        )
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+    wall_s = time.perf_counter() - begun
+    found = [load(path) for path in sorted((place / "evidence").rglob("*.json"))]
+    return Ran(wall_s, {each.case.id: each for each in found})
+
+
+def alone(place: Path, gpu: int, cases: Sequence[str], limit_s: float | None) -> Ran:
+    ran = corpus(place, gpu, cases, ["--jobs", "1", "--at-once", "1"], limit_s)
+    # What the interrupt cut short does not count, nor what comes before the first job.
+    return Ran(sum(map(seconds_of, ran.evidence.values())), ran.evidence)
+
+
+def seconds_of(evidence: Evidence) -> float:
+    """Return the seconds from the first trial's start to the last one's end."""
+    starts = [(trial.started.timestamp(), trial.duration_s) for trial in evidence.trials if trial.started]
+    return max(start + took for start, took in starts) - min(start for start, _ in starts)
+
+
+def outcomes(evidence: Evidence) -> list[tuple[str, int, str]]:
+    return sorted((str(trial.variant), trial.number, str(trial.outcome)) for trial in evidence.trials)
+
+
+def share(case: str, gpu: int) -> float:
+    """Return which part of the GPU's slots a trial takes."""
+    size = next(each.memory_bytes for each in hardware.gpus() if each.index == gpu)
+    found, count = find(ROOT, case, known_images(ROOT)), ledger.slots(size)
+    if found.alone(ENVIRONMENT):
+        return 1.0
+    memory = found.environment(ENVIRONMENT).gpu_memory or 0
+    return min(count, max(1, math.ceil(memory * count / size))) / count
+
+
+def gpu_share() -> None:
+    """The same cases with every trial alone, and side by side: seconds, and whether a trial came to anything else."""
+    if not hardware.gpus():
+        return row("gpu-share", "not measured: this machine has no GPU")
+    cases = os.environ.get("CASEBOOK_BENCH_CASES", "*").split()
+    first, *others = map(int, os.environ.get("CASEBOOK_BENCH_GPU", "0").split())
+    second = others[0] if others else first
+    limit_s = float(os.environ["CASEBOOK_BENCH_LIMIT_S"]) if "CASEBOOK_BENCH_LIMIT_S" in os.environ else None
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as beside:
+        kept = Path(os.environ.get("CASEBOOK_BENCH_KEEP", directory))
+        by_itself = beside.submit(alone, kept / "alone", first, cases, limit_s)
+        if second == first:
+            by_itself.result()
+        shared = corpus(kept / "shared", second, cases)
+        done = by_itself.result()
+        both = sorted({*done.evidence} & {*shared.evidence})
+        if set(both) < {*shared.evidence}:  # some of them had no time alone
+            shared = corpus(kept / "shared-again", second, both)
+        single = [case for case in both if share(case, second) < 1][:SINGLE]
+        timed = {case: corpus(kept / case, second, [case]) for case in single}
+    return report(done, shared, both, timed, partial(share, gpu=second))
+
+
+def report(done: Ran, shared: Ran, both: Sequence[str], timed: dict[str, Ran], share_of: "partial[float]") -> None:
+    verdicts = [case for case in both if done.evidence[case].verdict is not shared.evidence[case].verdict]
+    otherwise = [case for case in both if outcomes(done.evidence[case]) != outcomes(shared.evidence[case])]
+    row("gpu-share", f"{len(both)} cases on {shared.evidence[both[0]].device}; other verdicts: {verdicts or 'none'}")
+    row("", f"trials that went otherwise or were more or fewer: {otherwise or 'none'}")
+    row("", f"{shared.wall_s:.0f} s side by side against {done.wall_s:.0f} s alone: {shared.wall_s / done.wall_s:.2f}")
+    fit_s = sum(trial.duration_s * share_of(case) for case in both for trial in done.evidence[case].trials)
+    row("", f"and {fit_s:.0f} s of trials by the slots that they take: {shared.wall_s / fit_s:.2f} (allowed 1.5)")
+    ratios = []
+    for case, ran in timed.items():
+        one_s, all_s = done.evidence[case].trials[0].duration_s, seconds_of(ran.evidence[case])
+        ratios.append(all_s / one_s)
+        count = len(ran.evidence[case].trials)
+        row(
+            "", f"{case}: {all_s:.1f} s for {count} trials, {one_s:.1f} s for one alone: {ratios[-1]:.2f} (allowed 2.5)"
+        )
+    if ratios:
+        row("", f"median of these: {statistics.median(ratios):.2f}")
