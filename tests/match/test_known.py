@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,31 @@ def test_what_users_saw_weighs_more_than_the_rest(tmp_path: Path) -> None:
     found = read(write(tmp_path))
     assert found
     assert (found[1].count("perplexity"), found[1].count("explod"), found[1].count("round")) == (3, 3, 1)
+
+
+def evidence(root: Path, name: str, stderr: str) -> None:
+    directory = root / "reports" / "evidence" / "tiny"
+    directory.mkdir(parents=True, exist_ok=True)
+    trials = [{"variant": "fixed", "stderr": "all is well"}, {"variant": "repro", "stderr": stderr}]
+    (directory / f"{name}.json").write_text(json.dumps({"trials": trials}))
+
+
+def test_names_in_the_script_and_in_what_it_printed_are_words_of_the_case(tmp_path: Path) -> None:
+    directory = write(tmp_path)
+    (directory / "repro.py").write_text("torch.cumsum_backward(x)\n")
+    evidence(tmp_path, "cpu", "File x.py, in reduce_rows\n")
+    (tmp_path / "reports" / "evidence" / "tiny" / "broken.json").write_text("[]")
+    found = read(directory)
+    assert found
+    assert {"cumsum_backward", "reduce_rows"} <= {*found[1]}
+    assert "well" not in found[1]
+
+
+def test_new_evidence_is_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert "reduce_rows" not in read_all(tmp_path).index.vocab_dict
+    evidence(tmp_path, "cpu", "in reduce_rows")
+    assert "reduce_rows" in read_all(tmp_path).index.vocab_dict
 
 
 @pytest.mark.parametrize("manifest", ["", "- a", "environments: 7", "{", "repro: {expect: 3}\nenvironments: {}"])

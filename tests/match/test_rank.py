@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpu_casebook.match.known import Corpus, Known, words
-from gpu_casebook.match.rank import Match, versions
+from gpu_casebook.match.rank import CONFIDENT, Match, versions
 from gpu_casebook.match.rank import rank as rank_all
 
 WORDS: dict[str, list[str]] = {}
@@ -82,6 +82,32 @@ def test_words_of_few_cases_count_most() -> None:
 
 def test_a_word_or_two_make_nothing_likely() -> None:
     assert not any(each.likely for each in rank([*OTHERS, known("it", "perplexity explodes")], "perplexity explodes"))
+
+
+def test_words_alone_make_nothing_likely_however_many() -> None:
+    text = "perplexity explodes once gated_rows wraps around in dq_kernel, behind ragged batches whose offsets "
+    text += (
+        "exceed thirty-two bits, although checkpoints load cleanly, schedulers advance, and optimizers report success"
+    )
+    case = known("it", text)
+    (first,) = rank([*OTHERS, case], text)
+    assert first.points > CONFIDENT
+    assert not first.likely
+    declares = known("it", text, kernels=["dq_kernel"])
+    assert rank([*OTHERS, declares], text)[0].likely
+
+
+def test_a_kernel_that_is_called_as_its_operation_says_nothing() -> None:
+    assert ids("softmax twice", known("it", kernels=["softmax"])) == []
+
+
+def test_what_one_line_tells_counts_once() -> None:
+    text = "CUDA error: an illegal memory access was encountered"
+    message: dict[str, Any] = {"messages": ["an illegal memory access was encountered"]}
+    once = rank([known("it", **message)], text)[0]
+    twice = rank([known("it", **message, cuda_errors=["cudaErrorIllegalAddress"])], text)[0]
+    assert twice.points == once.points
+    assert len(twice.fits) == len(once.fits) + 1
 
 
 def test_nothing_fits() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpu_casebook.cli.base import app, ends_in_one_line, root, shown
+from gpu_casebook.cli.base import CorpusOption, app, ends_in_one_line, root, root_with, shown
 from gpu_casebook.errors import UsageError
+from gpu_casebook.places import as_command
 
 if TYPE_CHECKING:
     from gpu_casebook.match.rank import Match
@@ -26,6 +27,7 @@ def match(
         Path | None, typer.Option(help="What `pip list` or torch's collect_env printed, for the versions.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Cases to show at most.")] = SHOWN,
+    corpus: CorpusOption = None,
 ) -> None:
     """Find the known case that a failure is: from its log or trace, or from words for it.
 
@@ -37,26 +39,26 @@ def match(
     text = _text(words or [])
     if not text.strip():
         raise UsageError("nothing to look for; give a log's file or words, or pipe a log in")
-    corpus = read_all(root())
-    found = rank(corpus, text, _read(packages) if packages else "")
+    known = read_all(*dict.fromkeys([root(corpus), root()]))
+    found = rank(known, text, _read(packages) if packages else "")
     for number, each in enumerate(found[:top], 1):
         print(f"{number}. {each.case.id}{'  (likely)' if each.likely else ''}")
         print(f"   {each.case.symptom or each.case.title}")
-        for line in _reasons(each):
+        for line in _reasons(each, root_with(each.case.id, corpus)):
             print(f"   {line}")
     if not found:
-        print(f"no case fits, of {len(corpus.cases)}: nothing that one declares, and too few of its words")
+        print(f"no case fits, of {len(known.cases)}: nothing that one declares, and too few of its words")
     elif not found[0].likely:
         print("none of them is likely: look at what fits before you run one")
 
 
-def _reasons(match: "Match") -> list[str]:
+def _reasons(match: "Match", top: Path) -> list[str]:
     case = match.case
     unlike = [f"unlike it: {'; '.join(match.unlike)}"] if match.unlike else []
     return [
         f"fits: {'; '.join(match.fits)}",
         *unlike,
-        f"to make sure: read {shown(root() / 'cases' / case.id / 'README.md')}, then nox -s case-{case.id}",
+        as_command(f"to make sure: read {shown(top / 'cases' / case.id / 'README.md')}, then nox -s case-{case.id}"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a search knows of each case: the words of its README, and what its manifest declares.
+"""What a search knows of each case: the words of its README, repro.py and its output, and what its manifest declares.
 
 Manifests are read as YAML and not checked: a search over a thousand cases takes less than a second, and a case that is
 not in order is found all the same.
@@ -22,15 +22,16 @@ from platformdirs import user_cache_path
 
 from gpu_casebook.files import read_text
 
-_FORMAT = 2
+_FORMAT = 3
 _MANIFEST = "case.yaml"  # not imported: what checks manifests takes as long to load as the search itself
 _MOST_BYTES = 2**20
+_MOST_PRINTED = 4000  # characters, from the end
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+(?:\.\d+)+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ENDING = re.compile(r"(?:ations?|ings?|ed|es|s)$")
 _COMMON = frozenset(STOPWORDS_EN)
 _SAW = re.compile(r"^## (?:What users|Is your failure)[^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-_WEIGHTS = {"heading": 3, "saw": 2, "all": 1}
+_WEIGHTS = {"heading": 6, "saw": 2, "all": 1, "ran": 1}
 """How often the words of each part of a case count."""
 
 
@@ -81,11 +82,17 @@ class Corpus(NamedTuple):
         return cls(cases, index)
 
 
-def read_all(root: Path) -> Corpus:
-    """Return the cases below `root`/cases, from a cache while their files are as they were."""
-    directories = sorted(path.parent for path in (root / "cases").glob(f"*/{_MANIFEST}"))
-    stamps = [[path.name, *_stamp(path / _MANIFEST), *_stamp(path / "README.md")] for path in directories]
-    of = json.dumps([_FORMAT, bm25s.__version__, str(root), stamps])
+def read_all(*roots: Path) -> Corpus:
+    """Return the cases of these corpora, from a cache while their files are as they were.
+
+    Of two cases with one id, that of the first corpus counts.
+    """
+    found = {path.parent.name: path.parent for root in reversed(roots) for path in root.glob(f"cases/*/{_MANIFEST}")}
+    directories = [directory for _, directory in sorted(found.items())]
+    stamps = [
+        [each.name, *map(_stamp, (each / _MANIFEST, each / "README.md", _evidence(each)))] for each in directories
+    ]
+    of = json.dumps([_FORMAT, bm25s.__version__, [*map(str, roots)], stamps])
     cache = user_cache_path("casebook") / "match"
     kept = cache / hashlib.sha256(of.encode()).hexdigest()[:16]
     try:
@@ -118,8 +125,8 @@ def read(directory: Path) -> tuple[Known, list[str]] | None:
     """Return what there is to know of one case, and its words; None where its manifest can't be read."""
     try:
         manifest = yaml.load(read_text(directory / _MANIFEST, _MOST_BYTES), Loader=_Loader)  # noqa: S506 a safe one
-        readme = _text(directory / "README.md")
-        return _known(directory.name, manifest, readme)
+        ran = "\n".join([_text(directory / "repro.py"), *_printed(_evidence(directory))])
+        return _known(directory.name, manifest, _text(directory / "README.md"), ran)
     except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError):
         return None
 
@@ -134,7 +141,19 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _known(id_: str, manifest: Mapping[str, Any], readme: str) -> tuple[Known, list[str]]:
+def _evidence(case: Path) -> Path:
+    return case.parents[1] / "reports" / "evidence" / case.name
+
+
+def _printed(evidence: Path) -> Iterator[str]:
+    """Yield what repro printed in its first trial of each run: tracebacks have names that a README leaves out."""
+    for path in sorted(evidence.glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            trials = json.loads(path.read_bytes())["trials"]
+            yield next((each["stderr"][-_MOST_PRINTED:] for each in trials if each["variant"] == "repro"), "")
+
+
+def _known(id_: str, manifest: Mapping[str, Any], readme: str, ran: str = "") -> tuple[Known, list[str]]:
     environments = list((manifest.get("environments") or {}).values())
     declared = [_expect(manifest.get("repro"))]
     declared += [_expect({"expect": (each.get("expect") or {}).get("repro")}) for each in environments]
@@ -142,7 +161,12 @@ def _known(id_: str, manifest: Mapping[str, Any], readme: str) -> tuple[Known, l
     title, symptom = str(manifest.get("title") or ""), str(manifest.get("symptom") or "")
     project = str((manifest.get("upstream") or {}).get("project") or "")
     messages = _each(declared, "message")
-    texts = {"heading": f"{id_} {title} {symptom} {' '.join(messages)}", "saw": saw, "all": f"{project} {readme}"}
+    texts = {
+        "heading": f"{id_} {title} {symptom} {' '.join(messages)}",
+        "saw": saw,
+        "all": f"{project} {readme}",
+        "ran": ran,
+    }
     kernels = [str(each["sanitizer"]["kernel"]) for each in declared if (each.get("sanitizer") or {}).get("kernel")]
     known = Known(
         id=id_,
