@@ -23,7 +23,7 @@ BUILDS = ("hatchling", "editables")
 SKIPPED = 14
 STOP_S = 10.0
 """How long a session may take to stop after Ctrl-C before nox ends it."""
-PATHS = ("runner", "tests", "noxfile.py")
+PATHS = ("runner", "tests", "noxfile.py", "hatch_build.py")
 
 
 def environment(session: nox.Session, extra: str = "") -> str:
@@ -129,6 +129,24 @@ def match(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def grade(session: nox.Session) -> None:
+    """Grade a fix of a case on fresh inputs: -- CASE candidate.py (without it: the task)."""
+    call(session, "gpu_casebook", "grade", *session.posargs)
+
+
+@nox.session(name="grade-table", venv_backend="none", default=False)
+def grade_table(session: nox.Session) -> None:
+    """Candidates that are no fix, of all cases that can be graded: each must be refused (-- CASE ... for some)."""
+    call(session, "tests.grade_table", *session.posargs, extra="dev")
+
+
+@nox.session(venv_backend="none", default=False)
+def export(session: nox.Session) -> None:
+    """Write the corpus as a dataset: -- DIR."""
+    call(session, "gpu_casebook", "export", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
 def issue(session: nox.Session) -> None:
     """A bug report for upstream from the evidence that is there: -- CASE (--gist DIR for the files to attach)."""
     call(session, "gpu_casebook", "issue", *session.posargs)
@@ -186,6 +204,12 @@ def refresh_bases(session: nox.Session) -> None:
 def report(session: nox.Session) -> None:
     """Render every report again from the evidence, with nothing run."""
     call(session, "gpu_casebook", "report", *session.posargs)
+
+
+@nox.session(venv_backend="none", default=False)
+def site(session: nox.Session) -> None:
+    """All cases as a static site in build/site (-- OUT for another directory)."""
+    call(session, "gpu_casebook", "site", *(session.posargs or ["build/site"]), extra="site")
 
 
 @nox.session(venv_backend="none", default=False)

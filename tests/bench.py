@@ -315,7 +315,52 @@ def match() -> None:
         command = [*RUNNER, "match", "an illegal memory access was encountered"]
         run(command, Path(home))  # fills the cache
         few_s, many_s = in_turn(lambda: run(command), lambda: run(command, Path(home)))
+        log = Path(home, "train.log")
+        log.write_text("".join(path.read_text() for path in sorted(ROOT.glob("runner/*/*/*.py")))[:200_000])
+        long_s, _ = in_turn(lambda: run([*RUNNER, "match", str(log)], Path(home)), lambda: run(command))
     row("", f"{many_s:.2f} s among {CASES:,} cases: {many_s / few_s:.2f} times as long (allowed 1 s)")
+    row("", f"{long_s:.2f} s of {log.name} with 200 kB")
+
+
+def forked_docker() -> None:
+    from tests import bench_forked
+
+    bench_forked.main([])
+
+
+def gpu_share() -> None:
+    from tests import bench_gpus
+
+    bench_gpus.gpu_share()
+
+
+def site() -> None:
+    """The site of the corpus and of 1,000 cases: how long it takes, and its size for each case."""
+    sys.path.insert(0, str(ROOT))
+    from gpu_casebook.site.build import build
+
+    with tempfile.TemporaryDirectory() as home:
+        many = Path(home, "many")
+        many.mkdir()
+        copies(many, CASES)
+        copied_evidence(many, CASES)
+        for root in (ROOT, many):
+            begun = time.perf_counter()
+            made = build(root, root / "reports", Path(home, "out"))
+            took = time.perf_counter() - begun
+            parts = f"pages {made.wrote_s:.0f} s, generator {made.built_s:.0f} s, search {made.indexed_s:.0f} s"
+            each = f"{1000 * took / made.cases:.0f} ms and {made.bytes / made.cases / 1000:.0f} kB a case"
+            row("site", f"{took:.1f} s for {made.cases:,} cases, {made.bytes / 1e6:.0f} MB: {each} ({parts})")
+
+
+def copied_evidence(home: Path, count: int) -> None:
+    """The evidence of that case for each copy, under its id."""
+    for path in (ROOT / "reports" / "evidence" / CASE).iterdir():
+        text = path.read_text()
+        for number in range(count):
+            target = home / "reports" / "evidence" / f"copy-{number}" / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text.replace(f'"id": "{CASE}"', f'"id": "copy-{number}"'))
 
 
 def of_corpus(name: str) -> Callable[[], None]:
@@ -333,15 +378,18 @@ BENCHES: dict[str, Callable[[], None]] = {
     "list": listing,
     "check": check,
     "zygote": zygote,
+    "forked-docker": forked_docker,
     "bisect": bisect,
     "disk": disk,
     "corpus": of_corpus("corpus"),
     "jobs": of_corpus("jobs"),
     "resume": of_corpus("resume"),
     "gpus": of_corpus("gpus"),
+    "gpu-share": gpu_share,
     "fleet": fleet,
     "cold": cold,
     "match": match,
+    "site": site,
 }
 
 

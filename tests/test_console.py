@@ -1,6 +1,10 @@
 import io
 import re
+import time
 
+import pytest
+
+from gpu_casebook import console
 from gpu_casebook.console import NOTE_S, Console
 
 
@@ -89,3 +93,33 @@ def test_who_is_told_gets_every_line_and_some_of_the_notes() -> None:
         "building: 1.0 s",
     ]
     assert file.getvalue().splitlines() == ["building ...", "a line", "building: 1.0 s"]
+
+
+def waited_for(file: io.StringIO, text: str, within_s: float = 30.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while text not in file.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return text in file.getvalue()
+
+
+def test_a_log_says_what_goes_on_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "SILENCE_S", 0.05)
+    file = io.StringIO()
+    out = Console(file)
+    with out.step("building cuda13"):
+        assert waited_for(file, "building cuda13: working (")
+    with out.task("rwkv6-backward", 2, lambda: "2 running"):
+        assert waited_for(file, "rwkv6-backward: 2 running (")
+    ended = file.getvalue()
+    time.sleep(0.2)
+    assert file.getvalue() == ended
+
+
+def test_a_log_says_nothing_more_while_there_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "SILENCE_S", 10.0)
+    file = io.StringIO()
+    out = Console(file)
+    with out.signs("corpus"):
+        out.say("one")
+        time.sleep(0.05)
+    assert file.getvalue() == "one\n"

@@ -32,8 +32,8 @@ def test_help(module: str) -> None:
     assert named
 
 
-def test_readme() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_docs() -> None:
+    text = "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/*.md")))
     named = {int(found) for found in re.findall(r"(?:Exit status:|statuses:|;) (\d+)\b", " ".join(text.split()))}
     assert named <= set(ExitStatus)
     shown = {int(found) for found in re.findall(r"^\|.*\| (\d+) \|$", text, re.MULTILINE)} | named

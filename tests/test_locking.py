@@ -5,12 +5,12 @@ import sys
 import threading
 from pathlib import Path
 
-from gpu_casebook.files import sole
+from gpu_casebook.locking import sole
 
 HOLD = """\
 import sys
 from pathlib import Path
-from gpu_casebook.files import sole
+from gpu_casebook.locking import sole
 with sole(Path(sys.argv[1]), print, "waiting"):
     print("held", flush=True)
     sys.stdin.readline()

@@ -1,15 +1,19 @@
 """What a person sees while the runner works: plain lines, and on a terminal a live display by rich."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TextIO
 
+from gpu_casebook.places import as_command
 from gpu_casebook.text import Lasting, one_line
 
 QUIET_S = 10.0
 """Plain output gets a note at most this often: a CI log wants signs of life, not every download."""
+SILENCE_S = 20.0
+"""In plain output a line says what goes on whenever there was none for so long."""
 NOTE_S = 0.25
 """`tell` gets the notes of a step, such as the lines of a build, at most this often."""
 
@@ -29,6 +33,7 @@ class Console:
         self._clock = clock
         self._tell = tell
         self._told = float("-inf")
+        self._logged = clock()
         self._file = file
         self.rich = None
         if file is not None and file.isatty():
@@ -38,6 +43,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print one line that stays."""
+        text = as_command(text)
         if self.rich:
             self.rich.print(text, markup=False)
         self._log(text)
@@ -64,15 +70,20 @@ class Console:
                 self._tell(f"{title}: {text}")
 
         self._log(f"{title} ...")
-        with self._progress(title) as update:
+        with self._progress(title) as update, self.signs(title):
             yield note
         took = self._clock() - begun
         if took >= 1:
             self._log(f"{title}: {took:.1f} s")
 
     @contextmanager
-    def task(self, title: str, total: int) -> Iterator[Callable[[str], None]]:
-        """Show a piece of work of `total` parts. Yields a function to call after each one, with its result."""
+    def task(
+        self, title: str, total: int, now: Callable[[], str] = lambda: "working"
+    ) -> Iterator[Callable[[str], None]]:
+        """Show a piece of work of `total` parts. Yields a function to call after each one, with its result.
+
+        `now` returns what goes on, for logs.
+        """
         done = 0
 
         def advance(text: str) -> None:
@@ -83,10 +94,32 @@ class Console:
             update(advance=1)
             self._log(f"{title} {done}/{total}: {text}")
 
-        with self._progress(title, total) as update:
+        with self._progress(title, total) as update, self.signs(title, now):
             yield advance
 
+    @contextmanager
+    def signs(self, title: str, now: Callable[[], str] = lambda: "working") -> Iterator[None]:
+        """In plain output, print what goes on `now` and for how long, whenever nothing was printed for a while."""
+        if self.rich:
+            yield
+            return
+        ended, begun = threading.Event(), self._clock()
+
+        def print_signs() -> None:
+            while not ended.wait(max(0.01, self._logged + SILENCE_S - self._clock())):
+                if self._clock() - self._logged >= SILENCE_S:
+                    self._log(f"{title}: {now()} ({self._clock() - begun:.0f} s)")
+
+        thread = threading.Thread(target=print_signs, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
     def _log(self, text: str) -> None:
+        self._logged = self._clock()
         if self.rich is None:
             print(text, file=self._file, flush=True)
         if self._tell:

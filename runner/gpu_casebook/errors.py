@@ -76,6 +76,16 @@ class ManifestError(CasebookError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class SkippedError(CasebookError):
+    """Of the Python API: no environment of the case can run on this machine; `reasons` has one line for each."""
+
+    exit_status = ExitStatus.SKIPPED
+
+    def __init__(self, case: str, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(f"{case}: skipped: {'; '.join(reasons)}")
+
+
 class EngineError(CasebookError):
     """The engine is not there, or went away while it was needed."""
 

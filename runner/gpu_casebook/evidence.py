@@ -113,6 +113,14 @@ class ProbeRecord(Document):
     stderr: str = ""
 
 
+class SanitizerProbe(ProbeRecord):
+    """One script under one tool. What the tool finds in fixed as well explains nothing."""
+
+    probe: Literal["sanitizer"] = "sanitizer"
+    variant: Variant = Variant.REPRO
+    report: SanitizerReport
+
+
 class UnknownRecord(ProbeRecord, extra="allow"):
     """Of a probe that this runner does not have: kept as it is."""
 
@@ -139,15 +147,20 @@ class Trial(Document):
     growth: float | None = None
     """Of the series whose growth the expectation bounds, per step after warm-up."""
     observation: Observation
+    started: Moment | None = None
     duration_s: Seconds
     stdout: str
     stderr: str
     sanitizer: SanitizerReport | None = None
     """Only of a trial under compute-sanitizer, which is judged by what the tool found."""
     zygote: str | None = None
-    """How the process was started, if --zygote asked for a forked one; otherwise it was a fresh one."""
+    """How the process was started, if a forked one was wanted; otherwise it was a fresh one."""
     xids: list[Xid] = Field(default_factory=list)
     """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
+
+    @property
+    def forked(self) -> bool:
+        return bool(self.zygote and self.zygote.startswith("forked"))
 
     @property
     def instrument(self) -> Tool | None:
@@ -360,6 +373,8 @@ class Evidence(Document):
     demand: Demand | None = None
     trials: list[Trial] = Field(default_factory=list)
     sharing: Sharing | None = None
+    dropped: str | None = None
+    """How forked trials, which were left out then, went otherwise than fresh ones."""
     """None where one ran after the other."""
     short: bool = False
     """A person asked for fewer trials than the case does."""
@@ -384,7 +399,7 @@ class Evidence(Document):
 
     @property
     def zygotes(self) -> dict[str, list[str]]:
-        """How trials were started when --zygote asked for forked ones, and of which variants."""
+        """How trials were started where forked ones were wanted, and of which variants."""
         forked = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
         return {how: [variant for other, variant in forked if other == how] for how, _ in forked}
 

@@ -1,4 +1,4 @@
-"""Files that are read to a bound, written whole or not at all, and locks between processes of this machine."""
+"""Files that are read to a bound, written whole or not at all."""
 
 import errno
 import io
@@ -6,8 +6,6 @@ import os
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -88,21 +86,3 @@ def _to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def sole(path: Path, note: Callable[[str], None], why: str) -> Iterator[None]:
-    """Hold the lock at `path`; if another process has it, `note` gets `why` we wait."""
-    from filelock import FileLock, Timeout  # noqa: PLC0415 it imports asyncio; most commands lock nothing
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        note(why)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

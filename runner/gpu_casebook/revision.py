@@ -7,6 +7,8 @@ from pathlib import Path
 from gpu_casebook import __version__
 
 PACKED = "REVISION"
+PACKAGED = Path(__file__).parent / "packaged"
+"""The corpus that a wheel brings, with the revision it was built from; a checkout has none."""
 
 SEMANTICS = 3
 """The version of what a verdict means: evidence made under another one is not reused.
@@ -30,7 +32,7 @@ CHECKOUT = Path(__file__).parents[2]
 @cache
 def own_revision() -> str:
     """Return `describe` of this package as it was when the process first asked, even if the files change later."""
-    return describe(CHECKOUT)
+    return _packed(PACKAGED) if PACKAGED.is_dir() else describe(CHECKOUT)
 
 
 def describe(checkout: Path) -> str:
@@ -38,14 +40,21 @@ def describe(checkout: Path) -> str:
 
     Outside of a checkout: the version alone. A bundle's runner has a file that says what it was packed from.
     """
-    packed = checkout / "runner" / PACKED
-    if packed.is_file():
-        return packed.read_text(encoding="utf-8").strip()
+    if (checkout / "runner" / PACKED).is_file():
+        return _packed(checkout / "runner")
     revision = git(checkout, "rev-parse", "--short=12", "HEAD")
     if not revision:
         return __version__
     changed = git(checkout, "status", "--porcelain", "--untracked-files=no", "--", "runner")
     return f"{__version__} ({revision.strip()}{'+changes' if changed else ''})"
+
+
+def _packed(directory: Path) -> str:
+    """Return what the file in there says, or the version alone: git may know another project there."""
+    try:
+        return (directory / PACKED).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return __version__
 
 
 def git(checkout: Path, *words: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, Self
 
 from gpu_casebook.document import Document
@@ -147,20 +148,8 @@ class TrialResult:
     stacks: Sequence[ProcessStack] = ()
     out_of_memory: bool = False
     infra: str | None = None
+    started: datetime | None = None
     kept: str | None = None
     zygote: str | None = None
     libraries: Sequence[str] = ()
     pythons: Sequence[str] = ()
-
-
-def cut_middle(data: bytes, total: int, bound: int) -> str:
-    """Decode an output stream of `total` bytes of which `data` holds the first and last `bound` // 2.
-
-    `data` is the whole stream if total <= bound.
-    """
-    if total <= bound:
-        return data.decode("utf-8", "replace")
-    half = bound // 2
-    head, tail = data[:half], data[len(data) - half :]
-    mark = f"\n[... {total - 2 * half} bytes cut here ...]\n"
-    return head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace")

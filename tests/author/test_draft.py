@@ -22,11 +22,11 @@ from gpu_casebook.author.draft import (
     scalar,
     script,
 )
+from gpu_casebook.author.header import script_header
 from gpu_casebook.errors import ManifestError, UsageError
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.rules import BLANK
-from gpu_casebook.packages.lock import script_header
 from tests.conftest import IMAGES
 
 SCRIPT = '"""Sums lose small terms.\n\nLook at rel_err.\n"""\n\nimport numpy\n\nprint("rel_err=0.5")\n'

@@ -282,11 +282,11 @@ def test_what_is_no_age(text: str) -> None:
         age(text)
 
 
-def test_help_and_readme_tell_every_status_and_option() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_help_and_docs_tell_every_status_and_option() -> None:
+    page = (ROOT / "docs" / "corpus.md").read_text()
     for status in (summary.NOT_CONFIRMED, summary.BROKE):
         assert f"{status} " in EPILOG
-        assert re.search(rf"\b{status}\b", readme)
+        assert re.search(rf"\b{status}\b", page)
     said = CliRunner().invoke(cli.app, ["corpus", "--help"]).output
     options = (
         "failure",

@@ -16,6 +16,7 @@ from gpu_casebook.corpus import reuse as module
 from gpu_casebook.corpus.model import End, Finished, Job, Settings
 from gpu_casebook.corpus.reuse import NONE_YET, Here, reuse, why_not
 from gpu_casebook.devices.hardware import HostGpu
+from gpu_casebook.engines.output import cut_middle
 from gpu_casebook.errors import ManifestError
 from gpu_casebook.evidence import Evidence, Gpu, ImageFacts, Verdict, evidence_path, load
 from gpu_casebook.kinds import Grade
@@ -24,7 +25,7 @@ from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
-from gpu_casebook.trial import GpuAccess, Recipe, TrialResult, Watch, cut_middle
+from gpu_casebook.trial import GpuAccess, Recipe, TrialResult, Watch
 from tests.conftest import Checkout, write_locks
 from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
 

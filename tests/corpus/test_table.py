@@ -1,12 +1,14 @@
 """What a person sees of a run."""
 
 import io
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console as Rich
 
+from gpu_casebook import console
 from gpu_casebook.corpus.events import Machine, Start
 from gpu_casebook.corpus.model import End, Finished, Job, Lost
 from gpu_casebook.corpus.table import Doing, RunTable, line
@@ -59,6 +61,20 @@ def test_a_line_for_each_job_with_its_number_verdict_time_and_worker() -> None:
         "[ 91/100] confirmed case-0/e (12.3 s, w1)",
         "[ 92/100] confirmed case-1/e (0.1 s, w2)",
     ]
+
+
+def test_a_log_says_what_runs_and_what_waits_for_a_gpu_while_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "SILENCE_S", 0.02)
+    out, all_jobs = io.StringIO(), jobs(3)
+    with RunTable(out, 5, done=2, clock=lambda: 1001.5) as shown:
+        waits = doing(all_jobs[1], "w2", 0, lately="waiting for GPU 0: another runner has it")
+        show(shown, all_jobs[2:], doing(all_jobs[0], "w1", 0), waits)
+        deadline = time.monotonic() + 30
+        while "case-1" not in out.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    first = next(each for each in out.getvalue().splitlines() if "case-1" in each)
+    expected = "corpus: 2 of 5 done, 2 running, 1 of them waiting for a GPU (case-0/e 1.5 s, case-1/e 1.5 s), about "
+    assert first.startswith(expected)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_casebook.devices import driver
-from gpu_casebook.devices.driver import HostFacts, choose_gpu_access, driver_libraries
+from gpu_casebook.devices.driver import HostFacts, driver_libraries
 from gpu_casebook.engines.docker.options import gpu_part
 from gpu_casebook.trial import GpuAccess
 
@@ -37,42 +37,6 @@ DRIVER_AND_CDI = HostFacts(devices=DRIVER.devices, libraries=DRIVER.libraries, c
 NO_DEVICES = HostFacts(libraries=DRIVER.libraries)
 NO_LIBRARIES = HostFacts(devices=DRIVER.devices)
 NOTHING = HostFacts()
-
-
-@pytest.mark.parametrize(
-    ("info", "host", "mode"),
-    [
-        (TOOLKIT, NOTHING, "toolkit"),
-        (TOOLKIT, DRIVER, "toolkit"),
-        (TOOLKIT | CDI_28 | {"Runtimes": TOOLKIT["Runtimes"]}, DRIVER_AND_CDI, "toolkit"),
-        (CDI_28, NOTHING, "cdi"),
-        (CDI_28_WITHOUT, DRIVER, "passthrough"),
-        (CDI_28_WITHOUT, NOTHING, None),
-        (CDI_27, DRIVER_AND_CDI, "cdi"),
-        (CDI_27, DRIVER, "passthrough"),
-        (OLD, DRIVER_AND_CDI, "passthrough"),
-        (OLD, DRIVER, "passthrough"),
-        (OLD, NO_DEVICES, None),
-        (OLD, NO_LIBRARIES, None),
-        (OLD, NOTHING, None),
-        ({}, NOTHING, None),
-    ],
-)
-def test_the_best_way_on_this_machine(info: Mapping[str, Any], host: HostFacts, mode: str | None) -> None:
-    access = choose_gpu_access(info, local=True, host=host)
-    assert (access and access.mode) == mode
-
-
-@pytest.mark.parametrize(("info", "mode"), [(TOOLKIT, "toolkit"), (CDI_28, "cdi"), (CDI_27, None), (OLD, None)])
-def test_elsewhere_this_machine_does_not_count(info: Mapping[str, Any], mode: str | None) -> None:
-    access = choose_gpu_access(info, local=False, host=DRIVER_AND_CDI)
-    assert (access and access.mode) == mode
-
-
-def test_passthrough_says_where_the_driver_is_from() -> None:
-    access = choose_gpu_access(OLD, local=True, host=DRIVER)
-    assert access
-    assert "/usr/local/nvidia/lib64" in access.detail
 
 
 def part(mode: Any, known: Mapping[str, str] | None = None, *, host: HostFacts = DRIVER) -> Any:

@@ -8,10 +8,11 @@ import pytest
 from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Verdict
 from gpu_casebook.judging.decision import Decision, Terms, decide
 from gpu_casebook.judging.expectation import Judgement, observe
-from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, mismatches, report, settled, signature
+from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, mismatches, report, settled
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
 from gpu_casebook.reading.findings import Finding, KernelPlace, Kind, Tool
+from gpu_casebook.run.record import signature
 from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording
 

@@ -1,7 +1,7 @@
 import pytest
 
+from gpu_casebook.engines.output import cut_middle
 from gpu_casebook.reading.printed import POINTS_KEPT, read
-from gpu_casebook.trial import cut_middle
 
 A = "sha256:" + "ab" * 32
 

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, SanitizerReport, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, SanitizerProbe, SanitizerReport, Verdict
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.reading.findings import Summary, Tool
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.report.example import (
     ATTESTATION,

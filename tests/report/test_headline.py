@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, Rate, SanitizerReport, Trial, Verdict, Xid
+from gpu_casebook.evidence import Evidence, Outcome, Rate, SanitizerProbe, SanitizerReport, Trial, Verdict, Xid
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import report
@@ -17,7 +17,6 @@ from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import headline, markdown, plain, summary
 from gpu_casebook.run.probes import launch_blocking
 from gpu_casebook.run.probes.launch_blocking import LaunchBlockingProbe
-from gpu_casebook.run.probes.sanitizer import SanitizerProbe
 from gpu_casebook.trial import TrialResult
 from tests.report.example import evidence, simulated
 from tests.report.hostile import hostile

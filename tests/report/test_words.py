@@ -17,6 +17,13 @@ def test_a_requirement_that_is_no_pin_changes_no_version() -> None:
     assert [row[:3] for row in words.changed_versions(run)] == [("torch", "2.11.0", "2.13.0")]
 
 
+def test_releases_are_compared_by_their_tags_which_name_no_build() -> None:
+    requirements = {Variant.REPRO: ["flash-linear-attention==0.1"], Variant.FIXED: ["flash-linear-attention==0.2+cpu"]}
+    run = evidence(environment=ENVIRONMENT.model_copy(update={"variant_requirements": requirements}))
+    ((*_, compared),) = words.changed_versions(run)
+    assert compared == "https://github.com/fla-org/flash-linear-attention/compare/v0.1...v0.2"
+
+
 def test_a_signature_that_is_none_declares_no_figure() -> None:
     case = CASE.model_copy(update={"signature": {Variant.REPRO: ["figure err", "", "figure err: twice"]}})
     assert list(words.without_failure(evidence(case=case), "err=1\n")) == []

@@ -13,7 +13,8 @@ from symtable import symtable
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from gpu_casebook.author import fix
+from gpu_casebook.author import fix, translations
+from gpu_casebook.author.header import script_header
 from gpu_casebook.errors import ManifestError, Problem, Severity
 from gpu_casebook.files import read_text, unreadable
 from gpu_casebook.kinds import Variant
@@ -30,7 +31,7 @@ from gpu_casebook.manifest.case import (
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.manifest.schema import SCHEMA, schema_text
-from gpu_casebook.packages.lock import problems, script_header
+from gpu_casebook.packages.lock import problems
 from gpu_casebook.pins import pin
 
 MAX_FIX_LINES = 20
@@ -70,6 +71,7 @@ def _of_corpus(root: Path) -> Iterator[Problem]:
     for directory in sorted((root / "cases").glob("[!._]*/")):
         if not (directory / MANIFEST).is_file():
             yield Problem(f"cases/{directory.name}", 1, "", f"has no {MANIFEST}")
+    yield from translations.of_none(root)
 
 
 def _of_case(path: Path, images: Collection[str], root: Path) -> list[Problem]:
@@ -80,6 +82,7 @@ def _of_case(path: Path, images: Collection[str], root: Path) -> list[Problem]:
     except ManifestError as error:
         found += error.problems
     found += _of_files(directory, shown)
+    found += translations.of_case(directory / "README.md", directory.name, root)
     found += _of_blanks(directory, shown)
     found += _of_scripts(directory, shown, case)
     found += _of_locks(case, shown) if case else []

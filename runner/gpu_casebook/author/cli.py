@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpu_casebook.cli.base import CaseIds, app, ends_in_one_line, root, seconds, shown
+from gpu_casebook.cli.base import CaseIds, CorpusOption, app, ends_in_one_line, own_root, root, seconds, shown
 from gpu_casebook.errors import ManifestError, Severity, UsageError
 from gpu_casebook.kinds import Failure
 from gpu_casebook.text import plural
@@ -62,6 +62,7 @@ def new(
     python: _Python = None,
     timeout: _Timeout = "120s",
     again: _Again = False,
+    corpus: CorpusOption = None,
 ) -> None:
     """Begin a case: write its directory, with all that a script and trials of it tell, and marked blanks.
 
@@ -73,6 +74,7 @@ def new(
     out = Console(sys.stdout)
     begun = _begin(
         out.say,
+        corpus,
         id=case,
         source=source,
         issue=issue,
@@ -89,13 +91,14 @@ def new(
     )
     directory = begun.write()
     out.say(f"wrote {shown(directory)}/: case.yaml, repro.py, fixed.py, README.md")
-    found = check_all(root(), [case])
+    found = check_all(root(corpus), [case])
     errors = [each for each in found if each.severity is Severity.ERROR and "/locks/" not in each.path]
+    of = f"{case} --corpus {shown(root(corpus))}" if corpus else case
     if errors:
-        out.say(f"{len(errors)} left to fill in or confirm (nox -s check -- --static {case} names them all), first:")
+        out.say(f"{len(errors)} left to fill in or confirm (nox -s check -- --static {of} names them all), first:")
         out.say(f"  {errors[0]}")
-    lock = "" if begun.locks else f"nox -s lock -- {case} && "
-    out.say(f"then: {lock}nox -s check -- {case}")
+    lock = "" if begun.locks else f"nox -s lock -- {of} && "
+    out.say(f"then: {lock}nox -s check -- {of}")
 
 
 @app.command()
@@ -119,6 +122,7 @@ def add(
     python: _Python = None,
     timeout: _Timeout = "120s",
     again: _Again = False,
+    corpus: CorpusOption = None,
 ) -> None:
     """Add a whole case: try it, lock it, write it and review it. What no option says is asked.
 
@@ -145,6 +149,7 @@ def add(
         ]
     begun = _begin(
         out.say,
+        corpus,
         id=case,
         source=source,
         issue=issue,
@@ -170,7 +175,7 @@ def add(
     kind = kind or Failure(_asked(None, "--kind", f"Kind of failure ({', '.join(Failure)})", seen.value))
     draft = replace(draft, words=words, final=True, proposal=replace(draft.proposal, failure=kind))
     out.say(f"wrote {shown(replace(begun, draft=draft).write())}/")
-    _review([case], None, engine)
+    _review([case], None, engine, root(corpus))
 
 
 def _asked(given: str | None, option: str, question: str, default: str | None = None) -> str:
@@ -186,10 +191,10 @@ def somebody() -> bool:
     return sys.stdin.isatty()
 
 
-def _begin(say: Callable[[str], None], **options: Any) -> "Begun":
+def _begin(say: Callable[[str], None], corpus: Path | None, **options: Any) -> "Begun":
     from gpu_casebook.author.new import NewCase, begin
 
-    begun = begin(root(), NewCase(**options), say)
+    begun = begin(own_root(corpus), NewCase(**options), say)
     for note in begun.notes:
         say(f"  {note}")
     return begun
@@ -205,6 +210,7 @@ def check(
         typer.Option(help="Try the cases in this environment. Without it: the first whose hardware is here."),
     ] = None,
     engine: Annotated[str | None, typer.Option(help="Try the cases with docker or venv.")] = None,
+    corpus: CorpusOption = None,
 ) -> None:
     """Check manifests, scripts, script headers and locks: every mistake, with file and line.
 
@@ -212,33 +218,33 @@ def check(
     would. Nothing is written.
     """
     if cases and not static:
-        _review(cases, environment, engine)
+        _review(cases, environment, engine, root(corpus))
     else:
-        _check(cases or [])
+        _check(cases or [], root(corpus))
 
 
-def _check(cases: list[str]) -> None:
+def _check(cases: list[str], top: Path) -> None:
     from gpu_casebook.author.check import check_all
     from gpu_casebook.manifest.case import discover
 
-    problems = check_all(root(), cases)
+    problems = check_all(top, cases)
     errors = [each for each in problems if each.severity is Severity.ERROR]
     for problem in problems:
         if problem.severity is not Severity.ERROR:
             print(problem)
     if errors:
         raise ManifestError(errors)
-    print(f"{plural(len(cases) or len(discover(root())), 'case')} checked, no problems")
+    print(f"{plural(len(cases) or len(discover(top)), 'case')} checked, no problems")
 
 
-def _review(cases: list[str], environment: str | None, engine: str | None) -> None:
+def _review(cases: list[str], environment: str | None, engine: str | None, top: Path) -> None:
     from gpu_casebook.author.review import review
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
     from gpu_casebook.manifest.case import manifest_path
     from gpu_casebook.run.options import Options
 
-    top, out = root(), Console(sys.stdout)
+    out = Console(sys.stdout)
     for name in cases:
         manifest_path(top, name)
     wrong = 0

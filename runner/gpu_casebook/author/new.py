@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpu_casebook.author.check import read_script
 from gpu_casebook.author.draft import EMPTY_SCRIPT, Draft, Proposal, files, parse_report, script
+from gpu_casebook.author.header import script_header
 from gpu_casebook.author.imports import Requirements, active_python, ask, imports, loaded, relative, variables
 from gpu_casebook.author.propose import agree, proof, propose, told_apart
 from gpu_casebook.devices import hardware, ledger
@@ -24,7 +25,7 @@ from gpu_casebook.errors import BuildError, Problem, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.manifest.model import NAME_PATTERN, PATTERN_WORDS, TRIALS, VariableName
-from gpu_casebook.packages.lock import read_lock, same_version, script_header
+from gpu_casebook.packages.lock import read_lock, same_version
 from gpu_casebook.packages.resolve import lock_text
 from gpu_casebook.pins import pin
 from gpu_casebook.redact import redact

@@ -8,6 +8,7 @@ import typer
 
 from gpu_casebook.cli.base import EngineOption, EnvironmentOption, ZygoteOption, app, ends_in_one_line, root, shown
 from gpu_casebook.errors import UsageError
+from gpu_casebook.places import reports_of
 
 
 @app.command(epilog="Exit status: 0 found; 22 an end is not what it was said to be; the others as everywhere.")
@@ -47,7 +48,7 @@ def bisect(
         typer.Option(min=0.0001, max=0.2, help="The risk of a wrong answer by quiet runs. Without it: the case's."),
     ] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Try pre-releases too.")] = False,
-    zygote: ZygoteOption = False,
+    zygote: ZygoteOption = None,
     resume: Annotated[
         bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
     ] = None,
@@ -95,7 +96,7 @@ def bisect(
             engine=chosen.name,
             digest=found.digest(),
         )
-        into = reports or top / "reports"
+        into = reports or reports_of(top)
         record, page = search(plan, question, chosen, out, into, seeks_fix=bool(fixed_in), pre=pre, stopped=stopped)
     out.say(f"{record.question.package}: {record.answer}")
     for line in sureness(record):

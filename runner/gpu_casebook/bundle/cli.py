@@ -23,6 +23,7 @@ from gpu_casebook.cli.base import (
 )
 from gpu_casebook.corpus.cli import EPILOG, CaseGlobs, EnvironmentsOption, MaxAgeOption, age
 from gpu_casebook.errors import CasebookError, UsageError
+from gpu_casebook.places import reports_of
 from gpu_casebook.text import size
 
 
@@ -171,7 +172,7 @@ def bundle_join(
 
     top = root()
     brought = list(map(Returned.read, files))
-    run, page = join(brought, top, reports or top / "reports", lambda line: print(f"{line} (warning)"))
+    run, page = join(brought, top, reports or reports_of(top), lambda line: print(f"{line} (warning)"))
     for line in summary.lines(run):
         print(line)
     print(f"report: {shown(page)}")

@@ -24,6 +24,7 @@ from gpu_casebook.guest import starter
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.packages import wheels
+from gpu_casebook.places import images_of
 from gpu_casebook.revision import CHECKOUT, PACKED, own_revision
 from gpu_casebook.run.plan import recipe
 from gpu_casebook.trial import Note, Recipe
@@ -113,7 +114,7 @@ def _recipes(environments: Iterable[tuple[Case, str]]) -> dict[str, Recipe]:
 
 def _checkout(root: Path, cases: Iterable[Case]) -> dict[str, Path]:
     """Return the files of the runner's checkout on the host: these cases, the images, and the runner itself."""
-    parts = {"images": root / "images", "runner": CHECKOUT / "runner"}
+    parts = {"images": images_of(root), "runner": CHECKOUT / "runner"}
     parts |= {f"cases/{case.id}": case.directory for case in cases}
     return {f"checkout/{name}/{inner}": path for name, top in parts.items() for inner, path in _files(top).items()}
 

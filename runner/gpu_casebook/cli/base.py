@@ -17,7 +17,8 @@ import typer
 from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
 from gpu_casebook.files import disk_is_full, os_reason
-from gpu_casebook.revision import CHECKOUT
+from gpu_casebook.places import as_command
+from gpu_casebook.revision import CHECKOUT, PACKAGED, own_revision
 from gpu_casebook.run.options import FLAGS, Options
 
 if TYPE_CHECKING:
@@ -41,6 +42,23 @@ app = typer.Typer(
     epilog=EPILOG,
 )
 
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 as Typer calls it
+    if wanted:
+        print(f"casebook {own_revision()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _casebook(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
@@ -48,7 +66,20 @@ EngineOption = Annotated[
     str | None, typer.Option(help=f"{' or '.join(ENGINES)}. Without it: the first of them that answers.")
 ]
 ReportsOption = Annotated[
-    Path | None, typer.Option(help="Where evidence and reports go. Without it: reports/ in the checkout.")
+    Path | None,
+    typer.Option(
+        help="Where evidence and reports go. Without it: reports/ beside cases/, or in the user's data directory "
+        "where the installed corpus is run."
+    ),
+]
+CorpusOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--corpus",
+        metavar="DIR",
+        envvar="CASEBOOK_CORPUS",
+        help="A corpus of your own beside the public one: a directory with cases/, and images/ if it has some.",
+    ),
 ]
 
 
@@ -67,7 +98,7 @@ GpuOption = Annotated[str | None, _declared("gpus")]
 AtOnceOption = Annotated[int | None, _declared("at_once")]
 KeepOption = Annotated[bool, _declared("keep")]
 ProbesOption = Annotated[bool, _declared("probes")]
-ZygoteOption = Annotated[bool, _declared("zygote")]
+ZygoteOption = Annotated[bool | None, _declared("zygote")]
 
 
 def run_options(*, timeout: str | None = None, gpu: str | None = None, **given: Any) -> Options:
@@ -126,20 +157,40 @@ def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
 
 def _end(text: str, status: int, *, listed: bool = False) -> NoReturn:
     with suppress(OSError):  # the terminal may be gone
-        print(text if listed else f"casebook: {text}", file=sys.stderr)
+        print(as_command(text if listed else f"casebook: {text}"), file=sys.stderr)
     raise typer.Exit(status)
 
 
-def root() -> Path:
-    """Return the checkout: the nearest directory from here upwards with cases/ and images/. Raises UsageError."""
+def root(corpus: Path | None = None) -> Path:
+    """Return this corpus, or else the checkout: the nearest directory from here upwards that is one.
+
+    Outside of a checkout: the corpus that the package brings. Raises UsageError.
+    """
+    if corpus is not None:
+        if not (corpus / "cases").is_dir():
+            raise UsageError(f"--corpus {corpus}: no cases/ in there; name the directory that has it, or make it")
+        return corpus.resolve()
     try:
         here = Path.cwd()
     except FileNotFoundError:
         raise UsageError("the working directory is gone; run this in a checkout of Casebook") from None
-    for directory in (here, *here.parents, CHECKOUT):
+    for directory in (here, *here.parents, CHECKOUT, PACKAGED):
         if (directory / "cases").is_dir() and (directory / "images").is_dir():
             return directory
     raise UsageError("no cases/ and images/ from here upwards; run this in a checkout of Casebook")
+
+
+def root_with(case: str, corpus: Path | None) -> Path:
+    """Return the corpus that has this case: the one that is named, or else the public one. Raises UsageError."""
+    top = root(corpus)
+    return top if corpus is None or (top / "cases" / case).is_dir() else root()
+
+
+def own_root(corpus: Path | None = None) -> Path:
+    """Return the corpus, to write to. Raises UsageError where it is the one that the package brings."""
+    if (top := root(corpus)) == PACKAGED:
+        raise UsageError("the installed corpus is not written to; name your own, a directory with cases/: --corpus DIR")
+    return top
 
 
 def seconds(text: str) -> float:
@@ -169,9 +220,9 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def chosen_cases(ids: Sequence[str] | None) -> "list[Case]":
+def chosen_cases(ids: Sequence[str] | None, corpus: Path | None = None) -> "list[Case]":
     from gpu_casebook.manifest.case import discover, find, known_images
 
-    top = root()
+    top = root(corpus)
     known = known_images(top)
     return [find(top, case, known) for case in ids or discover(top)]

@@ -9,29 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpu_casebook.cli.base import (
-    EPILOG,
-    AtOnceOption,
-    EngineOption,
-    EnvironmentOption,
-    GpuOption,
-    ImageOption,
-    KeepOption,
-    OverOption,
-    PreOption,
-    ProbesOption,
-    ReportsOption,
-    TimeoutOption,
-    TrialsOption,
-    ZygoteOption,
-    app,
-    ends_in_one_line,
-    root,
-    run_options,
-    shown,
-)
+from gpu_casebook.cli import base
+from gpu_casebook.cli.base import EPILOG, app, ends_in_one_line, root_with, run_options, shown
 from gpu_casebook.errors import ExitStatus, MachineError, UsageError
 from gpu_casebook.files import check_writable, os_reason
+from gpu_casebook.places import reports_of
 
 if TYPE_CHECKING:
     from gpu_casebook.console import Console
@@ -42,19 +24,20 @@ if TYPE_CHECKING:
 @ends_in_one_line
 def run_one(
     case: Annotated[str, typer.Argument(help="The case's id: the name of its directory in cases/.")],
-    engine: EngineOption = None,
-    environment: EnvironmentOption = None,
-    image: ImageOption = None,
-    over: OverOption = None,
-    pre: PreOption = False,
-    trials: TrialsOption = None,
-    timeout: TimeoutOption = None,
-    gpu: GpuOption = None,
-    keep: KeepOption = False,
-    probes: ProbesOption = True,
-    at_once: AtOnceOption = None,
-    zygote: ZygoteOption = False,
-    reports: ReportsOption = None,
+    engine: base.EngineOption = None,
+    environment: base.EnvironmentOption = None,
+    image: base.ImageOption = None,
+    over: base.OverOption = None,
+    pre: base.PreOption = False,
+    trials: base.TrialsOption = None,
+    timeout: base.TimeoutOption = None,
+    gpu: base.GpuOption = None,
+    keep: base.KeepOption = False,
+    probes: base.ProbesOption = True,
+    at_once: base.AtOnceOption = None,
+    zygote: base.ZygoteOption = None,
+    reports: base.ReportsOption = None,
+    corpus: base.CorpusOption = None,
     expect: Annotated[
         str | None,
         typer.Option(
@@ -75,8 +58,8 @@ def run_one(
 
     if expect and expect not in set(Verdict):
         raise UsageError(f"--expect: there is no verdict {expect!r}; there are: {', '.join(Verdict)}")
-    top = root()
-    place = reports or top / "reports"
+    top = root_with(case, corpus)
+    place = reports or reports_of(top)
     check_writable(place)
     out = Console(sys.stdout)
     found = find(top, case, known_images(top))

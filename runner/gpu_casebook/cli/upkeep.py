@@ -1,4 +1,4 @@
-"""What keeps a checkout in order: lock, images, refresh-bases, list, schema, report, clean."""
+"""What keeps a checkout in order: lock, images, refresh-bases, schema, report, clean."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root, shown
+from gpu_casebook.cli.base import CaseIds, CorpusOption, app, chosen_cases, ends_in_one_line, own_root, root, shown
 from gpu_casebook.errors import CasebookError, UsageError
+from gpu_casebook.places import reports_of
 from gpu_casebook.text import size
 
 _NAMED = 3
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 @ends_in_one_line
 def lock(
     cases: CaseIds = None,
+    corpus: CorpusOption = None,
 ) -> None:
     """Write the locks: every environment's packages with hashes, from the package index."""
     from gpu_casebook.console import Console
     from gpu_casebook.packages.resolve import remove_stale, write_locks
 
     out = Console(sys.stdout)
-    for found in chosen_cases(cases):
+    for found in chosen_cases(cases, own_root(corpus)):
         with out.step(f"locking {found.id}") as note:
             for path in write_locks(found, note, out.say):
                 out.say(f"wrote {shown(path)}")
@@ -110,7 +112,7 @@ def refresh_bases() -> None:
     from gpu_casebook.images.bases import refresh
 
     out = Console(sys.stdout)
-    out.say(f"pinned {refresh(root() / 'images', out.say).reference}")
+    out.say(f"pinned {refresh(own_root() / 'images', out.say).reference}")
 
 
 def _show_usage(uses: "Sequence[ImageUse]", say: Callable[[str], None]) -> None:
@@ -135,26 +137,13 @@ def _show_shares(found: "Found", absent: Mapping[str, int], say: Callable[[str],
     )
 
 
-@app.command(name="list")
-@ends_in_one_line
-def list_cases() -> None:
-    """List the cases: id, kind of failure, environments, title."""
-    rows = [
-        (found.id, found.manifest.failure.value, ", ".join(found.manifest.environments), found.manifest.title)
-        for found in chosen_cases(None)
-    ]
-    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)]
-    for *fields, title in rows:
-        print(*(field.ljust(width) for field, width in zip(fields, widths, strict=False)), title, sep="  ")
-
-
 @app.command()
 @ends_in_one_line
-def schema() -> None:
+def schema(corpus: CorpusOption = None) -> None:
     """Write cases/case.schema.json, from which editors complete and check case.yaml."""
     from gpu_casebook.manifest.schema import write_schema
 
-    print(f"wrote {shown(write_schema(root()))}")
+    print(f"wrote {shown(write_schema(own_root(corpus)))}")
 
 
 @app.command()
@@ -168,7 +157,7 @@ def report(
     """
     from gpu_casebook.report.rebuild import remove_overtaken, render_all
 
-    unread, top = list[str](), reports or root() / "reports"
+    unread, top = list[str](), reports or reports_of(root())
     for path in remove_overtaken(top):
         print(f"removed {shown(path)}: later evidence of the same is exact")
     for path in render_all(top, unread.append):

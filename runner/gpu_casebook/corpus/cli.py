@@ -9,6 +9,7 @@ import typer
 
 from gpu_casebook.cli.base import (
     AtOnceOption,
+    CorpusOption,
     EngineOption,
     ImageOption,
     ProbesOption,
@@ -24,6 +25,7 @@ from gpu_casebook.cli.base import (
 )
 from gpu_casebook.errors import UsageError
 from gpu_casebook.kinds import Failure, Grade
+from gpu_casebook.places import reports_of
 from gpu_casebook.text import duration
 
 EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
@@ -60,7 +62,7 @@ MaxAgeOption = Annotated[
     ),
 ]
 
-_WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast"}
+_WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast", "corpus"}
 
 
 @app.command(name="corpus", epilog=EPILOG)
@@ -85,9 +87,10 @@ def run_many(
     timeout: TimeoutOption = None,
     probes: ProbesOption = True,
     at_once: AtOnceOption = None,
-    zygote: ZygoteOption = False,
+    zygote: ZygoteOption = None,
     max_age: MaxAgeOption = "7d",
     reports: ReportsOption = None,
+    corpus: CorpusOption = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -109,13 +112,13 @@ def run_many(
     from gpu_casebook.corpus.model import Settings
     from gpu_casebook.corpus.selection import Selection
 
-    top = root()
+    top = root(corpus)
     selection = Selection(
         cases=cases, failure=failure, project=project, environment=environment, grade=grade, changed_since=changed_since
     )
     settings = Settings(
         root=str(top),
-        reports=str((reports or top / "reports").resolve()),
+        reports=str((reports or reports_of(top)).resolve()),
         engine=engine,
         options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, zygote=zygote, at_once=at_once),
     )

@@ -17,6 +17,7 @@ from gpu_casebook.corpus.cli import (
     ProjectOption,
 )
 from gpu_casebook.corpus.matrix import MANY, Per
+from gpu_casebook.places import reports_of
 
 
 class Format(StrEnum):
@@ -38,14 +39,12 @@ def run_report(
             help="Print this and write nothing. `summary` is a CI job's, `comment` a pull request's.",
         ),
     ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="Where the runs are kept. Without it: reports/ in the checkout.")
-    ] = None,
+    reports: Annotated[Path | None, typer.Option(help="Where the runs are kept. Without it: as for corpus.")] = None,
 ) -> None:
     """Write the page, JSON, JUnit XML and plots of a run of the corpus again, from its record."""
     from gpu_casebook.corpus import journal, report
 
-    top = reports or root() / "reports"
+    top = reports or reports_of(root())
     if to_print is None:
         print(f"wrote {shown(report.write(top, journal.read(journal.find(top, run))))}")
         return
@@ -104,16 +103,14 @@ def matrix(
 def run_merge(
     sources: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Reports directories, each with a run.")],
     selection: Annotated[str, typer.Option(help="What all of them together are a run of.")] = "all",
-    reports: Annotated[
-        Path | None, typer.Option(help="Where the one run goes. Without it: reports/ in the checkout.")
-    ] = None,
+    reports: Annotated[Path | None, typer.Option(help="Where the one run goes. Without it: as for corpus.")] = None,
 ) -> None:
     """Merge runs that several machines made, each of a part of the corpus, into one, and write its page."""
     from gpu_casebook.corpus import report
     from gpu_casebook.corpus.merge import gather
     from gpu_casebook.report.rebuild import render_all
 
-    top = reports or root() / "reports"
+    top = reports or reports_of(root())
     run = gather(top, sources, selection)
     render_all(top)
     print(f"wrote {shown(report.write(top, run))}")

@@ -34,6 +34,7 @@ from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import Evidence, evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
+from gpu_casebook.places import images_of
 from gpu_casebook.revision import own_revision
 from gpu_casebook.text import one_line, plural
 
@@ -125,7 +126,7 @@ class Fleet:
             if not self._nodes:
                 reasons = "; ".join(self._refused.values()) or "it has none"
                 raise EngineError(f"no node of the fleet can run anything: {reasons}")
-            self._images = self._ray.put(fleet_node.pack(Path(self._settings.root), "images"))
+            self._images = self._ray.put(fleet_node.pack(images_of(Path(self._settings.root)).parent, "images"))
             self._open = opening.pop_all()
         return self
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_casebook.console import Console
 from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Settings, facts
+from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, OnGpu, Settings, facts
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import CasebookError, EngineError, UnfitError
 from gpu_casebook.evidence import evidence_path, keep
@@ -79,6 +79,7 @@ def _wait_for_engine(settings: Settings, console: Console) -> None:
 def _try(start: Start, settings: Settings, console: Console) -> _Came:
     root, reports = Path(settings.root), Path(settings.reports)
     case = find(root, start.job.case, known_images(root))
+    begun = datetime.now(UTC)
     options = replace(settings.options, environment=start.job.environment, gpus=start.gpus or None)
     if not start.job.gpus:  # jobs fill the cores
         options = replace(options, at_once=options.at_once or 1)
@@ -91,7 +92,13 @@ def _try(start: Start, settings: Settings, console: Console) -> _Came:
     path = evidence_path(reports, result)
     if instead := keep(reports, result):
         console.say(f"{start.job.name}: {instead}")
-    return {"end": End.RAN, **facts(result), "evidence": path.relative_to(reports).as_posix()}
+    trials = [
+        OnGpu(after_s=(trial.started - begun).total_seconds(), duration_s=trial.duration_s)
+        for trial in result.trials
+        if trial.started and start.gpus
+    ]
+    evidence = path.relative_to(reports).as_posix()
+    return {"end": End.RAN, **facts(result), "evidence": evidence, "on_gpus": tuple(start.gpus), "trials": trials}
 
 
 def _broke(reason: str, *, stops: bool = False) -> dict[str, Any]:

@@ -111,10 +111,18 @@ class JobResult(Document):
         return self.verdict is Verdict.CONFIRMED
 
 
+class OnGpu(Document):
+    """One trial on GPUs: seconds from the start of its job to the trial's, and how long it took."""
+
+    after_s: Seconds
+    duration_s: Seconds
+
+
 class Finished(JobResult):
     """A job that has ended.
 
     `built_s` went before `duration_s`, on a worker but on no GPU: its environment was prepared.
+    `on_gpus` are those that it was given, by index, and `trials` those on them.
     `stops`: the machine can't go on, as its disk is full or its engine gone. That is no end of the job: it is never
     written to a run's record, and the job is tried again.
     """
@@ -123,6 +131,8 @@ class Finished(JobResult):
     end: End
     started: Moment
     built_s: Seconds = 0.0
+    on_gpus: tuple[int, ...] = ()
+    trials: list[OnGpu] = Field(default_factory=list)
     stops: bool = False
 
 

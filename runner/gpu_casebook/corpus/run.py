@@ -28,6 +28,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import wheel_bytes
+from gpu_casebook.places import reports_of
 from gpu_casebook.report.pages import render
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.plan import recipe, why_not
@@ -279,7 +280,7 @@ def _again(run: Run) -> str:
     if run.command and not run.command.startswith("casebook "):
         return run.command
     words = ["casebook", "corpus", "--resume", run.id]
-    usual = Path(run.settings.reports) == Path(run.settings.root) / "reports"
+    usual = Path(run.settings.reports) == reports_of(Path(run.settings.root))
     return shlex.join(words if usual else [*words, "--reports", run.settings.reports])
 
 

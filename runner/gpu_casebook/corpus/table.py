@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LAST = 5
 """How many results stay in sight."""
 _REASON = 160
+_NAMED = 3
 _REMEMBERED = 100
 """How many of the last durations tell how long a job takes that was never timed."""
 
@@ -54,6 +55,7 @@ class RunTable:
         self._begun = clock()
         self._console = Console(file)
         self._live = None
+        self._signs = self._console.signs("corpus", self._now)
         if self._console.rich:
             from rich.live import Live  # noqa: PLC0415 rich takes a tenth of a second to import
 
@@ -67,11 +69,13 @@ class RunTable:
             )
 
     def __enter__(self) -> Self:
+        self._signs.__enter__()
         if self._live:
             self._live.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self._signs.__exit__(None, None, None)
         if self._live:
             self._live.stop()
 
@@ -107,6 +111,17 @@ class RunTable:
             for doing in list(self._running.values())  # which the driver may change meanwhile
         ]
         return left_s(self._waiting, running, self._machines, list(self._took))
+
+    def _now(self) -> str:
+        """Return what goes on, as a line for a log."""
+        running = sorted(self._running.values(), key=lambda doing: doing.begun)
+        waiting = sum("waiting for GPU" in doing.lately for doing in running)
+        names = ", ".join(
+            f"{doing.start.job.name} {seconds(self._clock() - doing.begun)}" for doing in running[:_NAMED]
+        )
+        left = "" if self.left_s is None else f", about {seconds(self.left_s)} left"
+        of_those = f", {waiting} of them waiting for a GPU" if waiting else ""
+        return f"{self.done} of {self.total} done, {len(running)} running{of_those} ({names}){left}"
 
     def drawn(self) -> "RenderableType":
         """Return the table as it is now. Called by rich's own thread too."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from gpu_casebook.trial import GpuAccess
 
@@ -99,18 +98,6 @@ def _cdi_kinds(directories: Iterable[str]) -> list[str]:
     return sorted(kinds)
 
 
-def choose_gpu_access(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> GpuAccess | None:
-    """Return the best way to a GPU that a Docker engine has, or None.
-
-    `info` is the answer of the engine's API to /info; `host` counts only where the engine is `local`.
-    """
-    if "nvidia" in (info.get("Runtimes") or {}):
-        return GpuAccess(mode="toolkit", detail="the engine has the NVIDIA container toolkit's runtime")
-    if _has_cdi(info, local=local, host=host):
-        return GpuAccess(mode="cdi", detail=f"the engine knows {CDI_KIND} devices by CDI")
-    return passthrough(host) if local else None
-
-
 def passthrough(host: HostFacts) -> GpuAccess | None:
     """Return the way to a GPU that any engine on this host has: its devices and the driver's files; None without."""
     numbered = any(re.fullmatch(r"/dev/nvidia\d+", device) for device in host.devices)
@@ -118,13 +105,3 @@ def passthrough(host: HostFacts) -> GpuAccess | None:
         where = ", ".join(sorted({str(path.parent) for path in host.libraries.values()}))
         return GpuAccess(mode="passthrough", detail=f"devices, and the driver's libraries from {where}, read-only")
     return None
-
-
-def _has_cdi(info: Mapping[str, Any], *, local: bool, host: HostFacts) -> bool:
-    if not info.get("CDISpecDirs"):
-        return False
-    # Engines list their CDI devices since 28.2. Older ones only name the directories of the specifications.
-    listed = info.get("DiscoveredDevices")
-    if listed is not None:
-        return any(str(device.get("ID", "")).startswith(f"{CDI_KIND}=") for device in listed)
-    return local and CDI_KIND in host.cdi_kinds

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from gpu_casebook.cli.base import CaseIds, app, chosen_cases, ends_in_one_line, root
+from gpu_casebook.places import as_command
 
 
 @app.command()
@@ -30,6 +31,6 @@ def doctor(
     if as_json:
         print(to_json({"facts": facts, "environments": needs, "findings": findings}, indent=1).decode())
     else:
-        print(*lines(facts, needs, findings), sep="\n")
+        print(*map(as_command, lines(facts, needs, findings)), sep="\n")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(MachineError.exit_status)

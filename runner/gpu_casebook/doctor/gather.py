@@ -26,6 +26,7 @@ from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, installed_bytes, read_lock, wheel_bytes
 from gpu_casebook.packages.settings import for_uv
+from gpu_casebook.places import reports_of
 from gpu_casebook.run.plan import recipes
 from gpu_casebook.trial import Recipe
 
@@ -130,7 +131,7 @@ def _directories(root: Path, docker: DockerFacts) -> list[Directory]:
     """Return what gets large: reports, virtual environments, uv's downloads, and images if the engine is here."""
     uv_cache = Path(os.environ.get("UV_CACHE_DIR") or user_cache_path("uv"))
     found = [
-        directory("reports", root / "reports"),
+        directory("reports", reports_of(root)),
         directory("environments", user_cache_path("casebook")),
         directory("downloads", uv_cache),
     ]

@@ -18,14 +18,15 @@ from gpu_casebook.daemon.buildkit import build
 from gpu_casebook.daemon.client import LABEL, DockerClient, digest_of, find_image, speaking, tags
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
-from gpu_casebook.files import sole
 from gpu_casebook.images import bases, registry
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin
 from gpu_casebook.images.stages import LOCK, UV, Stage, plan
+from gpu_casebook.locking import sole
 from gpu_casebook.packages import index
 from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, exactly, installable, wheel_bytes
 from gpu_casebook.packages.settings import BuildSettings, collect, for_uv
 from gpu_casebook.packages.sources import wheel
+from gpu_casebook.places import images_of
 from gpu_casebook.text import one_line, size
 from gpu_casebook.trial import Note, Recipe
 
@@ -41,7 +42,7 @@ def ensure(client: DockerClient, root: Path, recipe: Recipe, note: Note, source:
     Raises BuildError with the last lines and the path of the full log, EngineError, MachineError if the disk is too
     small, UsageError for an unknown image or Python.
     """
-    pin = bases.read_pin(root / "images")
+    pin = bases.read_pin(images_of(root))
     found = _find(client, root, recipe, pin)
     if found:
         return found
@@ -69,7 +70,7 @@ def push_all(client: DockerClient, root: Path, recipes: Iterable[Recipe], to: st
 
 def reference(root: Path, recipe: Recipe, base: str) -> str | None:
     """Return the name of the recipe's image on the base of this identity, or None if that base is no longer in use."""
-    if not _current(base, bases.read_pin(root / "images")):
+    if not _current(base, bases.read_pin(images_of(root))):
         return None
     return plan(root, recipe, Base(base, base)).reference
 
@@ -81,7 +82,7 @@ def absent(client: DockerClient, root: Path, recipes: Iterable[Recipe]) -> list[
 
 def missing(root: Path, recipes: Iterable[Recipe], there: Mapping[str, Mapping[str, Any]]) -> list[Recipe]:
     """Return the recipes whose image is not among those `there`, as `absent` does."""
-    pin, found = bases.read_pin(root / "images"), []
+    pin, found = bases.read_pin(images_of(root)), []
     for recipe in recipes:
         with suppress(UsageError):
             if existing(root, recipe, pin, there) is None:

@@ -9,6 +9,7 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, build
 from gpu_casebook.images.bases import Base
 from gpu_casebook.images.stages import common, plan
+from gpu_casebook.places import images_of
 from gpu_casebook.trial import Note, Recipe
 
 __all__ = ["ensure", "with_its_own"]
@@ -48,7 +49,7 @@ def _base(client: DockerClient, root: Path, below: ImageFacts, note: Note) -> Ba
 
     Where it was pulled, its base need not be there: another one has the installer too.
     """
-    pin = bases.read_pin(root / "images")
+    pin = bases.read_pin(images_of(root))
     known = [Base(pin.reference, pin.reference), *bases.bootstrapped(client)]
     there = (base for base in known if base.identity == below.base)
     return next(there, None) or bases.obtain(client, pin, note)

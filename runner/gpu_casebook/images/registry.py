@@ -14,6 +14,7 @@ from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.images.bases import Base, read_pin
 from gpu_casebook.images.stages import plan
+from gpu_casebook.places import images_of
 from gpu_casebook.text import Lasting
 from gpu_casebook.trial import Note, Recipe
 
@@ -64,5 +65,5 @@ def name_in(address: str, root: Path, recipe: Recipe) -> str:
     """Return the name of the recipe's image in a registry. Raises UsageError for no address."""
     if not _ADDRESS.fullmatch(address):
         raise UsageError(f"{address!r} is no registry; write HOST[:PORT][/PATH], such as registry.example/OWNER")
-    pinned = read_pin(root / "images").reference
+    pinned = read_pin(images_of(root)).reference
     return f"{address}/{plan(root, recipe, Base(pinned, pinned)).reference}"

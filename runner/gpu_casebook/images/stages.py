@@ -25,6 +25,7 @@ from gpu_casebook.images.bases import Base
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.lock import alone, read_lock
 from gpu_casebook.pins import SourceFile, Special
+from gpu_casebook.places import images_of
 from gpu_casebook.trial import PYTHON, Recipe
 
 _BIG = re.compile(r"(torch|triton|nvidia-[a-z0-9-]+)(\[.*\])?==|#")
@@ -149,7 +150,7 @@ def common(
 
 
 def _files(root: Path, pattern: str) -> dict[str, bytes]:
-    top = root / "images"
+    top = images_of(root)
     return {str(path.relative_to(top)): path.read_bytes() for path in top.glob(pattern) if path.is_file()}
 
 

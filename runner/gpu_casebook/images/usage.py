@@ -11,6 +11,7 @@ from gpu_casebook.errors import EngineError
 from gpu_casebook.images import bases
 from gpu_casebook.images.build import existing, one_at_a_time, ours
 from gpu_casebook.images.stages import Stage, normalised, plan
+from gpu_casebook.places import images_of
 from gpu_casebook.text import size
 from gpu_casebook.trial import Note, Recipe
 
@@ -55,7 +56,7 @@ Found = Mapping[str, Sequence[Sequence[Layer]]]
 
 def layers(client: DockerClient, root: Path, recipes: Recipes) -> tuple[Found, Mapping[str, int]]:
     """Return the layers of each case's images, and how many of its environments have no image."""
-    pin, there = bases.read_pin(root / "images"), ours(client)
+    pin, there = bases.read_pin(images_of(root)), ours(client)
     with speaking("list images"):
         sizes = {tag: image["Size"] for image in client.api.images() for tag in image["RepoTags"] or ()}
     tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
@@ -144,7 +145,7 @@ def _part(image: Mapping[str, Any]) -> str:
 
 def _cases_by_tag(client: DockerClient, root: Path, recipes: Recipes) -> dict[str, set[str]]:
     """Return tag -> cases, for the images that the cases would get now and those that they stand on."""
-    pin = bases.read_pin(root / "images")
+    pin = bases.read_pin(images_of(root))
     there = ours(client)
     tags = {base.identity: base.reference for base in bases.bootstrapped(client)}
     base = bases.available(client, pin)

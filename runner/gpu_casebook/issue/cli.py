@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpu_casebook.cli.base import app, ends_in_one_line, root, shown
+from gpu_casebook.places import reports_of
 
 
 @app.command()
@@ -34,12 +35,15 @@ def issue(
 
     Home paths, user and host names, tokens and addresses are taken out.
     """
+    from gpu_casebook.evidence import evidence_files
     from gpu_casebook.issue.filing import file
     from gpu_casebook.issue.filing import gist as attach
     from gpu_casebook.issue.issue import LIMIT
 
     top = root()
-    filed = file(top, case, reports or top / "reports", environment, evidence, anyway=anyway)
+    places = [reports] if reports else [reports_of(top), top / "reports"]
+    place = next((each for each in places if evidence_files(each, case)), places[0])
+    filed = file(top, case, place, environment, evidence, anyway=anyway)
     # The report itself goes to stdout, so that it can be piped on; then what is said about it does not.
     say = partial(print, file=sys.stdout if output else sys.stderr)
     report = filed.issue

@@ -5,9 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import Observation, Trial
-from gpu_casebook.reading import stacks
-from gpu_casebook.text import one_line
+from gpu_casebook.reading import cuda_errors, stacks, tracebacks
+from gpu_casebook.text import one_line, without_escapes
+from gpu_casebook.trial import CASE_DIRECTORY
 
 FIGURES_SHOWN = 2
 
@@ -64,3 +66,22 @@ def spread(values: Sequence[float]) -> str:
 def number(value: float) -> str:
     """Four digits; whole numbers whole."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
+
+
+class SourceLine(Document):
+    """A line of one of the case's own files, as a traceback has it."""
+
+    file: str
+    line: int
+    function: str | None = None
+    text: str | None = None
+    """The statement's first line."""
+
+
+def surfaced(stderr: str, inside: str = CASE_DIRECTORY) -> SourceLine | None:
+    """Return the line of the case's own files that raised the CUDA error, by the traceback that ended the process."""
+    frame = tracebacks.innermost(without_escapes(stderr), inside, cuda_errors.find)
+    if frame is None:
+        return None
+    name = frame.file.removeprefix(f"{inside.rstrip('/')}/")
+    return SourceLine(file=name, line=frame.line, function=frame.function, text=frame.text)

@@ -98,8 +98,7 @@ def lines(expectation: Expectation) -> list[str]:
 
 
 def _hang_line(declared: Hang) -> str:
-    whose = " of any thread" if declared.thread == "any" else ""
-    return f"after {declared.after:g} s, in {declared.stack}{whose}"
+    return f"after {declared.after:g} s, in {declared.stack}"
 
 
 def _growth_line(declared: Growth) -> str:
@@ -164,7 +163,7 @@ def _wrong_hang(expected: Hang, seen: Observation) -> Iterator[str]:
 def _elsewhere(expected: Hang, seen: Observation) -> str | None:
     """Return why none of the stacks is of the hang that is declared, or None if one is."""
     try:
-        there = stacks.matching(expected.stack, seen.stacks, all_threads=expected.thread == "any")
+        there = stacks.matching(expected.stack, seen.stacks)
     except TooSlowError as error:
         return str(error)
     asleep = {stack.number for stack in seen.stacks if stacks.asleep(stack)}

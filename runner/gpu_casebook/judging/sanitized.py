@@ -13,8 +13,8 @@ from gpu_casebook.judging.decision import Decision
 from gpu_casebook.judging.expectation import Judgement, judge
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
-from gpu_casebook.reading.findings import Finding, Kind, Tool, grouped, sentence, short_name
-from gpu_casebook.reading.sanitizer import EXECUTABLE, parse, summary
+from gpu_casebook.reading.findings import EXECUTABLE, Finding, Kind, Tool, grouped, sentence, short_name
+from gpu_casebook.reading.sanitizer import parse, summary
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
 
@@ -57,15 +57,6 @@ def _why_missing(result: TrialResult, tool: Tool) -> str:
         return f"{tool} was ended at the memory limit"
     said = without_escapes(result.stderr.strip() or result.stdout.strip()).splitlines()
     return f"{tool} gave no report: {said[-1] if said else 'it said nothing'}"
-
-
-def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
-    """Return what a variant must show under the tool, as a line "compute-sanitizer: ..."; none if none is declared."""
-    if declared is None:
-        return []
-    named = {"": declared.kind, "access ": declared.access, "size ": declared.size, "kernel ": declared.kernel}
-    finding = ", ".join(f"{key}{value}" for key, value in named.items() if value is not None)
-    return [f"{EXECUTABLE}: {declared.tool} finds {finding if variant is Variant.REPRO else 'nothing'}"]
 
 
 def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement:

@@ -29,6 +29,7 @@ from gpu_casebook.manifest.model import (
 )
 from gpu_casebook.manifest.rules import breaches
 from gpu_casebook.pins import SourceFile, source_pins
+from gpu_casebook.places import images_of
 from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"
@@ -162,7 +163,7 @@ def _code(script: bytes) -> str | bytes:
 
 def known_images(root: Path) -> list[str]:
     """Return the names of the images of the checkout at `root`."""
-    return sorted(path.parent.name for path in (root / "images").glob("*/Dockerfile"))
+    return sorted(path.parent.name for path in images_of(root).glob("*/Dockerfile"))
 
 
 def discover(root: Path) -> list[str]:
@@ -310,7 +311,8 @@ def _wording(error: ErrorDetails, location: Location, spot: Spot | None) -> str:
         case "value_error":
             return str(context["error"])
         case "enum" | "literal_error":
-            return f"{given!r} is none of: {context['expected'].replace(' or ', ', ').replace(chr(39), '')}"
+            expected = re.sub(r"<\w+\.\w+: ([^>]+)>", r"\1", context["expected"])  # a Literal's members of an enum
+            return f"{given!r} is none of: {expected.replace(' or ', ', ').replace(chr(39), '')}"
         case "string_type":
             return _not_text(given, spot)
         case "string_pattern_mismatch":

@@ -274,7 +274,9 @@ class Growth(Model):
 class SanitizerFinding(Model):
     """What one tool of compute-sanitizer finds in repro and not in fixed. What is not named does not matter."""
 
-    tool: Annotated[Tool, Field(strict=False)] = Field(Tool.MEMCHECK, description="The tool that finds it.")
+    tool: Literal[Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK] = Field(
+        Tool.MEMCHECK, description="The tool that finds it."
+    )
     kind: Annotated[Kind, Field(strict=False)] | None = Field(None, description="Kind of finding: out-of-bounds, race.")
     access: Literal["read", "write", "atomic"] | None = Field(None, description="What the kernel did there.")
     size: Annotated[int, Field(ge=1)] | None = Field(None, description="Bytes: of the access, or of a leak.")
@@ -296,7 +298,6 @@ class Hang(Model):
         "process is in; one at least must match: _engine_run_backward, all_gather|all_reduce. A main thread that "
         "sleeps by the clock (time.sleep) hangs nowhere: it wakes up by itself."
     )
-    thread: Literal["main", "any"] = Field("main", description="any: search the functions of all threads.")
 
 
 class Expectation(Model):

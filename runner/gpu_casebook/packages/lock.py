@@ -3,7 +3,6 @@
 import hashlib
 import io
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import takewhile
@@ -36,7 +35,6 @@ _ENTRY = re.compile(
 )
 _HEADER = re.compile(r"# ([a-z-]+): ?(.*)")
 _SPECIAL = ("build", "without-dependencies", "index", "only-files")  # of a lock's header, as in `Special`
-_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")  # as PEP 723 gives it
 
 
 class Pin(NamedTuple):
@@ -60,15 +58,6 @@ class Lock(NamedTuple):
     def special(self) -> Special:
         """What its header says of packages that are not installed as the others are."""
         return Special(*(tuple(self.basis.get(key, "").split()) for key in _SPECIAL))
-
-
-class ScriptHeader(NamedTuple):
-    """Inline script metadata of PEP 723."""
-
-    requirements: list[str]
-    requires_python: str | None
-    line: int  # on which it begins
-    alone: tuple[str, ...] = ()  # packages that uv is told to depend on nothing, sorted
 
 
 @lru_cache(maxsize=64)
@@ -220,37 +209,6 @@ def content_key(lock_text: str, python: str, *more: str) -> str:
     """
     parts = [python, *more, *_lines(lock_text), *read_lock(lock_text).special.only]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def script_header(text: str) -> ScriptHeader | None:
-    """Return the script's PEP 723 header, or None. Raises ValueError, with what to do, if it can't be read."""
-    blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
-    if len(blocks) > 1:
-        raise ValueError("has two headers of inline script metadata; keep one")
-    if not blocks:
-        return None
-    requirements, requires_python, alone = _parsed_header(blocks[0]["content"])
-    return ScriptHeader(list(requirements), requires_python, text.count("\n", 0, blocks[0].start()) + 1, alone)
-
-
-@lru_cache(maxsize=1024)
-def _parsed_header(block: str) -> tuple[tuple[str, ...], str | None, tuple[str, ...]]:
-    content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in block.splitlines(keepends=True))
-    try:
-        data = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"has a header that is not TOML: {error}") from None
-    dependencies, requires_python = data.get("dependencies", []), data.get("requires-python")
-    if not isinstance(dependencies, list) or not all(isinstance(each, str) for each in dependencies):
-        raise ValueError("has a header whose dependencies are not a list of strings")
-    if requires_python is not None and not isinstance(requires_python, str):
-        raise ValueError("has a header whose requires-python is not a string")
-    try:
-        told = data.get("tool", {}).get("uv", {}).get("dependency-metadata", [])
-        alone = sorted(canonicalize_name(each["name"]) for each in told if each["requires-dist"] == [])
-    except (AttributeError, KeyError, TypeError):
-        raise ValueError("has a header whose tool.uv.dependency-metadata has no names and requires-dist") from None
-    return tuple(dependencies), requires_python, tuple(alone)
 
 
 def same_version(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from pydantic import Field
 from gpu_casebook.document import Document
 from gpu_casebook.text import one_line
 
+EXECUTABLE = "compute-sanitizer"
 _BESIDE = 4096
 """Bytes: beyond a page the nearest allocation has hardly to do with an access."""
 _CLONE = re.compile(r"\[clone (.+?)\] ")

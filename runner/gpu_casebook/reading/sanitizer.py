@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from gpu_casebook.reading.findings import Dim3, Finding, KernelPlace, Kind, Nearest, Site, Summary, Tool
+from gpu_casebook.reading.findings import EXECUTABLE, Dim3, Finding, KernelPlace, Kind, Nearest, Site, Summary, Tool
 from gpu_casebook.text import one_line, without_escapes
 
-EXECUTABLE = "compute-sanitizer"
 PRINT_LIMIT = 10
 LAUNCH_TIMEOUT_S = 3600
 """For the first CUDA call. The tool's own 10 s are less than torch takes to be imported; a trial has its limit anyway.

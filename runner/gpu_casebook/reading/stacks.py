@@ -5,20 +5,14 @@ the other with the main thread last, and py-spy (its `dump` command), with the m
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from gpu_casebook.patterns import search
-from gpu_casebook.text import one_line
 from gpu_casebook.trial import ProcessStack
 
 Source = Literal["faulthandler", "py-spy", "py-spy native", "kernel"]
 
-TEXT_LIMIT = 16 * 1024
-"""Characters of one stack."""
-LINE_LIMIT = 240
-"""C++ functions have names of thousands of characters."""
 PROCESSES_SHOWN = 8
 """In a sentence."""
 
@@ -26,53 +20,11 @@ _FAULTHANDLER_FRAME = re.compile(r'^  File "(.*)", line \d+ in (.+)$', re.MULTIL
 _PY_SPY_FRAME = re.compile(r"^    (\S.*) \((.*?)(?::\d+)?\)$", re.MULTILINE)
 _SLEEP = re.compile(r"(?:__)?(?:clock_)?nanosleep(?:@.*)?|time_sleep|pysleep")
 _SLEEP_DEPTH = 4  # below it, in the C library and Python's own C, are no more frames than that
-_PY_SPY_HEAD = re.compile(r"\AProcess .*\n(?:Python .*\n)?\n?")
-_PY_SPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ ", re.MULTILINE)
+
+
 _NOISE = re.compile(r" +(?:0x[0-9a-f]+ |c10::impl::wrap_kernel_functor|pybind11::cpp_function)")
 _KERNEL = "(kernel)"  # in place of a file
 _OF_C = (".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs", ".so", _KERNEL)
-_PYTHON = re.compile(r"(?:lib)?(?:python|pypy)[0-9.]*t?$")
-
-
-def tidy(source: Source, text: str) -> str:
-    """Return a stack without this machine's numbers of processes and threads, and bounded."""
-    if source.startswith("py-spy"):
-        text = _PY_SPY_THREAD.sub("Thread ", _PY_SPY_HEAD.sub("", text))
-    lines = [line if len(line) <= LINE_LIMIT else f"{line[: LINE_LIMIT - 4]} ..." for line in text.splitlines()]
-    whole = "\n".join(lines)
-    return whole if len(whole) <= TEXT_LIMIT else f"{whole[:TEXT_LIMIT]}\n[... {len(whole) - TEXT_LIMIT} more ...]"
-
-
-def comparable(text: str) -> str:
-    """Return a text that is the same for two dumps by faulthandler between which nothing moved.
-
-    Whichever thread the signal came to is called the current one.
-    """
-    return text.replace("Current thread ", "Thread ")
-
-
-def command_name(words: Sequence[str]) -> str:
-    """Return what a process runs: its script or module, or its program; no path, as that is the machine's."""
-    if not words:
-        return "a process"
-    program = PurePosixPath(words[0]).name
-    if not _PYTHON.fullmatch(program):
-        return one_line(program, 40)
-    return one_line(_python_command(iter(words[1:])) or program, 60)
-
-
-def _python_command(words: Iterator[str]) -> str | None:
-    for word in words:
-        if word == "-m":
-            return f"-m {next(words, '')}"
-        if word == "-c":
-            found = re.match(r"from (multiprocessing\.\w+) import", next(words, ""))
-            return found[1] if found else "-c ..."
-        if word in {"-X", "-W"}:
-            next(words, None)
-        elif not word.startswith("-"):
-            return PurePosixPath(word).name
-    return None
 
 
 def standing_at(stack: ProcessStack) -> str | None:
@@ -81,9 +33,9 @@ def standing_at(stack: ProcessStack) -> str | None:
     return next((name.rpartition(".")[2] for name in python), None)
 
 
-def functions(stack: ProcessStack, *, all_threads: bool = False) -> list[str]:
-    """Return the functions that the main thread is in, or all threads are, the innermost first."""
-    return [name for name, _ in frames(stack, all_threads=all_threads)]
+def functions(stack: ProcessStack) -> list[str]:
+    """Return the functions that the main thread is in, the innermost first."""
+    return [name for name, _ in frames(stack)]
 
 
 def asleep(stack: ProcessStack) -> bool:
@@ -91,16 +43,16 @@ def asleep(stack: ProcessStack) -> bool:
     return any(map(_SLEEP.fullmatch, functions(stack)[:_SLEEP_DEPTH]))
 
 
-def frames(stack: ProcessStack, *, all_threads: bool = False) -> list[tuple[str, str]]:
-    """Return function and file of each frame of the main thread, or of all threads."""
+def frames(stack: ProcessStack) -> list[tuple[str, str]]:
+    """Return function and file of each frame of the main thread."""
     match stack.source:
         case "faulthandler":
-            text = stack.text if all_threads else stack.text.rpartition("(most recent call first):")[2]
+            text = stack.text.rpartition("(most recent call first):")[2]
             return [(function, file) for file, function in _FAULTHANDLER_FRAME.findall(text)]
         case "py-spy" | "py-spy native":
             before, named, after = stack.text.partition('"MainThread"')
             main_thread = (after if named else before).partition("\nThread ")[0]
-            return _PY_SPY_FRAME.findall(stack.text if all_threads else main_thread)
+            return _PY_SPY_FRAME.findall(main_thread)
         case "kernel":
             return [(stack.text, _KERNEL)]
 
@@ -126,16 +78,12 @@ def who(stack: ProcessStack) -> str:
     return f"process {stack.number}" if stack.rank is None else f"rank {stack.rank}"
 
 
-def matching(pattern: str, stacks: Iterable[ProcessStack], *, all_threads: bool = False) -> list[ProcessStack]:
+def matching(pattern: str, stacks: Iterable[ProcessStack]) -> list[ProcessStack]:
     """Return the stacks in which the regular expression is found in a function's name. Raises `TooSlowError`.
 
-    Only the main thread counts unless `all_threads`: a helper that merely has the name of what should hang is no hang.
+    Only the main thread counts: a helper that merely has the name of what should hang is no hang.
     """
-    return [
-        stack
-        for stack in stacks
-        if any(search(pattern, function) for function in functions(stack, all_threads=all_threads))
-    ]
+    return [stack for stack in stacks if any(search(pattern, function) for function in functions(stack))]
 
 
 def that_matter(processes: Collection[ProcessStack]) -> list[ProcessStack]:

@@ -17,8 +17,8 @@ from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.guard import Guard, guarded, tries
 from gpu_casebook.errors import BuildError, MachineError, UsageError
-from gpu_casebook.files import sole
 from gpu_casebook.kinds import Variant
+from gpu_casebook.locking import sole
 from gpu_casebook.packages.index import UnreachableError, unreachable
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock

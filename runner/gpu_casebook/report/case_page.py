@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpu_casebook.evidence import CaseFacts, Evidence, ProbeRecord, evidence_path
+from gpu_casebook import probe_registry
+from gpu_casebook.evidence import CaseFacts, Evidence, ProbeRecord, SanitizerProbe, evidence_path
 from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, render_template
@@ -25,14 +26,15 @@ from gpu_casebook.report.words import (
     without_failure,
 )
 from gpu_casebook.run.probes import Words, words
-from gpu_casebook.run.probes.sanitizer import SanitizerProbe, words_of
 
 XIDS_SHOWN = 5
 _IMAGE = re.compile(r" --image (?:'[^']*'|\S+)")
 
 
-def case_page(runs: Sequence[Evidence], why: str = "", capable: Sequence[Capable] = ()) -> str:
+def case_page(runs: Sequence[Evidence], why: str = "", capable: Sequence[Capable] = (), up: str = "../") -> str:
     """Return the page of one case. `why`: what its README says of the mechanism; `capable`: its manifest, of GPUs.
+
+    `up` leads from the page to what holds cases/.
 
     Raises ValueError if there are no runs, or runs of several cases.
     """
@@ -51,6 +53,7 @@ def case_page(runs: Sequence[Evidence], why: str = "", capable: Sequence[Capable
         ran=what_ran(case.provenance, case.upstream.project, latest.semantics),
         mechanism=Markdown(mechanism(why)),
         capable=capable,
+        up=up,
         home=home,
         revision=revisions(case.upstream, home),
         other_links=other_links(case.upstream, home),
@@ -79,9 +82,7 @@ def _section(run: Evidence, case: CaseFacts) -> Markdown:
 def _instruments(run: Evidence) -> list[Words]:
     """Return what each instrument showed; those with a conclusion, such as a table's, first."""
     shown = [
-        words_of(f"{found.tool} on {each.variant}, run {each.number}: {each.outcome}", found, each.infra, each.stdout)
-        for each in run.sanitized
-        if (found := each.sanitizer)
+        probe_registry.probe(found.tool).words_of_trial(each) for each in run.sanitized if (found := each.sanitizer)
     ]
     return sorted([*shown, *(_probed(run, each) for each in run.probes)], key=lambda each: not each.conclusion)
 

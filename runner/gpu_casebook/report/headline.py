@@ -9,15 +9,14 @@ case declares that, or where both come of one launch. Phrases for CUDA errors ar
 import math
 import re
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, SanitizerReport, Trial, Verdict
+from gpu_casebook.evidence import Evidence, Observation, Outcome, SanitizerProbe, SanitizerReport, Trial, Verdict
+from gpu_casebook.judging.description import SourceLine, surfaced
 from gpu_casebook.kinds import Variant
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
 from gpu_casebook.report.markdown import Markdown, code, with_names
 from gpu_casebook.report.words import cautions, same_figures
-from gpu_casebook.run.probes import failing
-from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, SourceLine, effect, surfaced
-from gpu_casebook.run.probes.sanitizer import SanitizerProbe
+from gpu_casebook.run.probes import Words, failing, words
 from gpu_casebook.statistics import left_open
 from gpu_casebook.text import one_line
 
@@ -105,7 +104,7 @@ def _of_one_launch(run: Evidence, found: Finding) -> bool:
     """Return whether a finding is declared, or was launched at the line where launch blocking has the error."""
     if any(report.declared is not None for report in _reports(run)):
         return True
-    at = next((probe.launched for probe in run.probes if isinstance(probe, LaunchBlockingProbe)), None)
+    at = next((said.launched for said in map(words, run.probes) if said.launched), None)
     inside = [frame for frame in found.host_frames if at and f" in {at.file}:" in frame]
     return bool(at and inside and inside[0].endswith(f" in {at.file}:{at.line}"))
 
@@ -161,17 +160,16 @@ def _assertion(trial: Trial) -> str:
 
 
 def _place(run: Evidence, trial: Trial) -> str:
-    probe = next((probe for probe in run.probes if isinstance(probe, LaunchBlockingProbe)), None)
-    became = effect(probe) if probe else None
+    said = next((said for said in map(words, run.probes) if said.launched or said.gone_with), Words())
     text = ""
     if at := surfaced(trial.stderr):
-        text = f"; {'raised' if became is Effect.SAME_LINE else 'surfaced'} at {_line(at)}"
+        text = f"; {'raised' if said.raised else 'surfaced'} at {_line(at)}"
     elif trial.observation.signal:
         text = f"; ends in {trial.observation.signal}"
-    if probe and became is Effect.MOVED and probe.launched:
-        text += f", launched at {_line(probe.launched)}"
-    if became is Effect.GONE:
-        text += f"; gone with {_code('CUDA_LAUNCH_BLOCKING=1')}, so it is a matter of timing"
+    if said.moved and said.launched:
+        text += f", launched at {_line(said.launched)}"
+    if said.gone_with:
+        text += f"; gone with {_code(said.gone_with)}, so it is a matter of timing"
     return text
 
 

@@ -70,13 +70,18 @@ def code(text: str, limit: int = LINE_LIMIT) -> Markdown:
     if not line:
         return Markdown("")
     if "`" in line or "|" in line:  # a backslash before a pipe means one thing in a cell and another outside
-        return Markdown(f"<code>{_NOT_PLAIN.sub(_reference, line)}</code>")
+        return Markdown(f"<code>{entities(line)}</code>")
     return Markdown(f"`{line}`")
 
 
 def _reference(character: re.Match[str]) -> str:
     unlinked = "&#8203;" if character[0] == "@" else ""  # what looks like an address becomes a link even so
     return f"&#{ord(character[0])};{unlinked}"
+
+
+def entities(text: str) -> Markdown:
+    """Return one line of text for inside of an HTML element, where Markdown would still see its own marks."""
+    return Markdown(_NOT_PLAIN.sub(_reference, one_line(text, LINE_LIMIT)))
 
 
 def codes(texts: Iterable[str], between: str = ", ") -> Markdown:
@@ -136,6 +141,6 @@ def _environment(package: str) -> "Environment":
     )
     of_values = (seconds, size, share, interval, spread, date, instant, packages, gpu, plural, page_name)
     of_runs = (seen_on, architectures, changed_versions)
-    of_text = (code, codes, fence, link, listed, local_link, prose)
+    of_text = (code, codes, entities, fence, link, listed, local_link, prose)
     environment.filters |= {each.__name__: each for each in (*of_values, *of_runs, *of_text)}
     return environment

@@ -3,9 +3,11 @@
 The only part of the reports that touches files.
 """
 
+import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,14 +17,13 @@ from gpu_casebook.evidence import CaseFacts, Evidence, Verdict, evidence_files, 
 from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import MANIFEST
-from gpu_casebook.records.watched import Change, Sighting, State, Watched, all_watched
+from gpu_casebook.places import cases_of
 from gpu_casebook.report.case_page import case_page
-from gpu_casebook.report.markdown import render_template
+from gpu_casebook.report.markdown import Markdown, render_template
 from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why, unseen
-from gpu_casebook.text import counted, utc
+from gpu_casebook.text import counted
 
 INDEX = "README.md"
-CHANGES_SHOWN = 20
 
 
 def on_stderr(text: str) -> None:
@@ -53,20 +54,25 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
             rows.append(found.model_copy(update={"trials": [], "sanitized": [], "probes": []}))
             paths[found.case.id].append(path)
         wanted = [case for case in sorted(paths) if cases is None or case in cases]
-        written = []
+        written, up = [], os.path.relpath(cases_of(reports).parent, reports)
         for case in wanted:
-            files = reports.parent / "cases" / case
+            files = cases_of(reports) / case
             why, place = section_why(files / "README.md"), placed(files / MANIFEST)
-            page = case_page([load(path) for path in paths[case]], why, place.capable)
+            page = case_page([load(path) for path in paths[case]], why, place.capable, f"{up}/")
             written.append(write_whole(reports / page_name(case), page))
-        places = {path.parent.name: placed(path) for path in (reports.parent / "cases").glob(f"*/{MANIFEST}")}
-        return [*written, write_whole(reports / INDEX, index(rows, all_watched(reports, unread), places))]
+        places = {path.parent.name: placed(path) for path in cases_of(reports).glob(f"*/{MANIFEST}")}
+        return [*written, write_whole(reports / INDEX, index(rows, places, _of_newer_releases(reports, unread)))]
 
 
-def index(
-    runs: Sequence[Evidence], watched: Sequence[Watched] = (), places: Mapping[str, Placed] = MappingProxyType({})
-) -> str:
-    """Return the page over all cases: a row for each, by what breaks and by id; and what newer releases changed.
+def _of_newer_releases(reports: Path, unread: Callable[[str], object]) -> str:
+    """Return what `watch` has to say on the index, if it was ever used."""
+    if not (reports / "watch").is_dir():
+        return ""
+    return str(import_module("gpu_casebook.report.newer").section(reports, unread))
+
+
+def index(runs: Sequence[Evidence], places: Mapping[str, Placed] = MappingProxyType({}), newer: str = "") -> str:
+    """Return the page over all cases: a row for each, by what breaks and by id; then what `newer` releases changed.
 
     `places` are those of all cases of the checkout; a case that is in none stands under "Others".
     """
@@ -81,8 +87,7 @@ def index(
         cases=len(by_case),
         unseen=unseen(places, by_case),
         tally=counted({verdict: count[verdict] for verdict in Verdict}),
-        changes=_changes(watched),
-        fixed=_fixed(watched),
+        newer=Markdown(newer),
     )
 
 
@@ -95,15 +100,3 @@ def _groups(
         case, place = newest(runs).case, places.get(id_, Placed())
         rows[place.area].append((case, place, runs))
     return [(area.heading if area else "Others", rows[area]) for area in [*Area, None] if area in rows]
-
-
-def _changes(watched: Sequence[Watched]) -> list[Change]:
-    """The newest first."""
-    every = [change for record in watched for change in record.changes()]
-    return sorted(every, key=lambda change: (utc(change.after.since), change.case), reverse=True)[:CHANGES_SHOWN]
-
-
-def _fixed(watched: Sequence[Watched]) -> list[tuple[str, str, Sighting]]:
-    """Return case, environment and the last sighting of each failure that the newest releases do not have."""
-    latest = ((record.case, name, record.latest(name)) for record in watched for name in record.history)
-    return [(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]

@@ -8,8 +8,7 @@ from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, Sanitize
 from gpu_casebook.judging.description import digests, ending, number, spread, telling_line
 from gpu_casebook.kinds import Variant
 from gpu_casebook.patterns import find
-from gpu_casebook.reading.findings import sentence
-from gpu_casebook.reading.sanitizer import EXECUTABLE
+from gpu_casebook.reading.findings import EXECUTABLE, sentence
 from gpu_casebook.reading.stacks import frames_that_matter, that_matter, who
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
 from gpu_casebook.report.words import interval, same_figures, share
@@ -63,12 +62,23 @@ def variant_section(run: Evidence, variant: Variant) -> Markdown:
         same=same_figures([trial for trial in counted if trial.outcome is Outcome.AS_EXPECTED]),
         counts="unlike the commonest output" if differs else "as declared",
         rows=list(_rows(run, variant, counted)),
+        forked=_forked(counted),
         durations=[trial.duration_s for trial in counted],
         sample=sample,
         stdout=tail(quiet(sample.stdout), TAIL_LINES, TAIL_WIDTH) if sample else "",
         stderr=tail(quiet(sample.stderr), TAIL_LINES, TAIL_WIDTH) if sample else "",
         stacks=stacks_shown(sample),
     )
+
+
+def _forked(counted: Sequence[Trial]) -> str:
+    """Return how many runs were forked, and how fresh ones went, where there are both."""
+    forked = [trial for trial in counted if trial.forked]
+    if not forked or len(forked) == len(counted):
+        return ""
+    good = [sum(trial.outcome is Outcome.AS_EXPECTED for trial in some) for some in (counted, forked)]
+    fresh = f"{good[0] - good[1]} of {plural(len(counted) - len(forked), 'fresh run')}"
+    return f"{fresh}, {good[1]} of {len(forked)} forked from a process that had done the imports"
 
 
 def stacks_shown(trial: Trial | None) -> list[Stack]:

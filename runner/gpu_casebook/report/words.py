@@ -150,7 +150,12 @@ def seen_on(runs: Sequence[Evidence]) -> list[str]:
     case = newest(runs).case
     best = {run.device: run for run in sorted(runs, key=lambda run: (_scripts(run.case) == _scripts(case), worth(run)))}
     devices = dict.fromkeys(run.device for run in runs)
-    return [f"{_NOT_OF_A_CARD.sub('', device)} {_worth(best[device], case)}" for device in devices]
+    return [f"{card(device)} {_worth(best[device], case)}" for device in devices]
+
+
+def card(device: str) -> str:
+    """Return a device's name without its vendor and its memory: H100; CPU stays."""
+    return _NOT_OF_A_CARD.sub("", device)
 
 
 def _scripts(case: CaseFacts) -> tuple[str, ...]:
@@ -316,6 +321,11 @@ def _pinned(requirements: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _tags(home: str, old: str, new: str) -> str:
+    """Return where the project shows what changed between two releases: no tag has the "+cpu" of a build."""
+    return f"{home}/compare/" + "...".join(f"v{version.partition('+')[0]}" for version in (old, new))
+
+
 def changed_versions(run: Evidence) -> list[tuple[str, str, str, str | None]]:
     """Return package, version of repro, version of fixed, and where to compare them if the package is the project's.
 
@@ -327,7 +337,7 @@ def changed_versions(run: Evidence) -> list[tuple[str, str, str, str | None]]:
     files = [{file.path: file for file in run.environment.sources.get(variant, [])} for variant in Variant]
     both = [(old, new) for path, old in files[0].items() if (new := files[1].get(path)) and new.sha256 != old.sha256]
     return [
-        (name, old, fixed[name], f"{home}/compare/v{old}...v{fixed[name]}" if home and name in own else None)
+        (name, old, fixed[name], _tags(home, old, fixed[name]) if home and name in own else None)
         for name, old in repro.items()
         if fixed.get(name, old) != old
     ] + [

@@ -8,6 +8,7 @@ import typer
 
 from gpu_casebook.cli.base import CaseIds, EngineOption, app, chosen_cases, ends_in_one_line, root, shown
 from gpu_casebook.errors import ExitStatus
+from gpu_casebook.places import reports_of
 
 if TYPE_CHECKING:
     from gpu_casebook.watch.watcher import EnvironmentWatch
@@ -40,7 +41,7 @@ def watch(
     from gpu_casebook.text import plural
     from gpu_casebook.watch.watcher import watch as watch_case
 
-    out, place = Console(sys.stdout), reports or root() / "reports"
+    out, place = Console(sys.stdout), reports or reports_of(root())
     chosen = chosen_cases(cases)
     if environment:
         for case in chosen:

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpu_casebook.corpus.model import End, Run
+from gpu_casebook.corpus.model import End, OnGpu, Run
 from gpu_casebook.corpus.report import plots
 from gpu_casebook.corpus.report.plots import MOST_ROWS, kept
 from gpu_casebook.evidence import Rate, Verdict
@@ -106,3 +106,14 @@ def test_nothing_to_draw() -> None:
 def test_matplotlib_is_imported_when_something_is_drawn_and_not_before() -> None:
     code = "import sys, gpu_casebook.corpus.report; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_trials_have_their_place_on_their_gpu() -> None:
+    spans = [OnGpu(after_s=1.0, duration_s=4.0), OnGpu(after_s=6.0, duration_s=2.5)]
+    of = run([finished(RWKV, on_gpus=(0,), trials=spans), finished(job("beside"), on_gpus=(1,), trials=spans[:1])])
+    svg = plots.gpus(of)
+    assert {RWKV.name, "beside/current", "6.5 s", "4.0 s", "on GPU 0", "on GPU 1"} <= set(texts(svg))
+    drawn = svg.decode()
+    bars = [drawn.count(f"fill: {colour}; fill-opacity: 0.35") for colour in plots.GPUS[:2]]
+    assert bars == [2, 1]
+    assert plots.gpus(of) == svg

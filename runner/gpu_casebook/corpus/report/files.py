@@ -70,6 +70,8 @@ def _draw(directory: Path, runs: Sequence[Run]) -> list[Picture]:
             Picture("durations.svg", "How long each case took in each run"): plots.durations(runs),
             Picture("rates.svg", "Share of trials as declared in each run"): plots.rates(runs),
         }
+        if any(done.trials for done in runs[-1].finished):
+            drawn[Picture("gpus.svg", "Which case had a trial on which GPU, and when")] = plots.gpus(runs[-1])
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise

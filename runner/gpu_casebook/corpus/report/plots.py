@@ -1,20 +1,23 @@
-"""Durations and rates of every case over the runs kept, as SVG: one strip for each job, all in one picture.
+"""Durations and rates of every case over the runs kept, and who used which GPU when, as SVG: a strip for each job.
 
 Drawn by matplotlib, which is an extra. The same runs give the same bytes.
 """
 
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpu_casebook.corpus.model import End, Finished, Run
 from gpu_casebook.corpus.report.changes import judged
 from gpu_casebook.kinds import Variant
-from gpu_casebook.text import date, one_line, seconds
+from gpu_casebook.text import date, one_line, seconds, utc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Inches. A page on GitHub shows 9.4 of them: so the text keeps its size.
 WIDTH, ROW, HEAD, FOOT = 9.4, 0.25, 0.8, 0.25
@@ -28,8 +31,9 @@ NAME_LIMIT = 44
 INK, FAINT, LINE = "#1f2328", "#6e7781", "#d0d7de"
 REPRO, FIXED = "#bc4c00", "#54aeff"
 CONFIRMED, WRONG = "#dafbe1", "#ff8182"
+GPUS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df")
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "casebook",
     "svg.fonttype": "none",  # text stays text: a tenth of the size, and it can be searched
     "font.family": ["DejaVu Sans", "sans-serif"],
@@ -66,6 +70,36 @@ def rates(runs: Sequence[Run]) -> bytes:
         "share of fixed's that gave their proof; at the right the last": FIXED,
     }
     return _picture(runs, legend, _rate)
+
+
+def gpus(run: Run) -> bytes:
+    """Draw when each job of the run had trials on which GPU. Trials at once make a strip darker."""
+    import matplotlib as mpl  # noqa: PLC0415 an extra, and slow to import
+
+    start = utc(run.started)
+    jobs = [done for done in run.finished if done.trials]
+    jobs.sort(key=lambda done: (done.on_gpus, utc(done.started) + timedelta(seconds=done.trials[0].after_s)))
+    jobs = jobs[:MOST_ROWS]
+    colours = dict(zip(sorted({done.on_gpus for done in jobs}), itertools.cycle(GPUS), strict=False))
+    legend = {f"on GPU {', '.join(map(str, indices))}": colour for indices, colour in colours.items()}
+    height = HEAD + len(jobs) * ROW + 2 * FOOT
+    with mpl.rc_context(STYLE):
+        figure = _figure(height, legend)
+        box = (NAMES / WIDTH, 2 * FOOT / height, 1 - (NAMES + VALUES) / WIDTH, len(jobs) * ROW / height)
+        axes = figure.add_axes(box)
+        beside = axes.get_yaxis_transform()
+        for row, done in enumerate(jobs):
+            began = (utc(done.started) - start).total_seconds()
+            spans = [(began + trial.after_s, trial.duration_s) for trial in done.trials]
+            axes.broken_barh(spans, (row + 0.16, 0.68), facecolors=colours[done.on_gpus], alpha=0.35, linewidth=0)
+            axes.text(-0.02, row + 0.52, _name(done.job.name), color=INK, ha="right", va="center", transform=beside)
+            total = seconds(sum(trial.duration_s for trial in done.trials))
+            axes.text(1.02, row + 0.52, total, color=INK, va="center", transform=beside)
+        axes.set(ylim=(len(jobs), 0), xlabel="seconds from the start of the run; at the right the sum of the trials")
+        axes.set_xlim(left=0)
+        axes.tick_params(left=False, labelleft=False, colors=FAINT)
+        axes.spines[["left", "right", "top"]].set_visible(False)
+        return _svg(figure)
 
 
 def kept(runs: Sequence[Run]) -> Kept:
@@ -122,19 +156,31 @@ def _line(axes: "Axes", row: int, shares: Mapping[int, float], colour: str, widt
         axes.plot(list(shares), heights, color=colour, linewidth=width, **dot, **style)
 
 
-def _picture(runs: Sequence[Run], legend: Mapping[str, str], draw: Draw) -> bytes:
-    import matplotlib as mpl  # noqa: PLC0415 an extra, and slow to import
+def _figure(height: float, legend: Mapping[str, str]) -> "Figure":
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.patches import Patch  # noqa: PLC0415
+
+    figure = Figure(figsize=(WIDTH, height), facecolor="white")  # opaque, for pages with a dark background
+    handles = [Patch(color=colour, label=text) for text, colour in legend.items()]
+    figure.legend(handles=handles, loc="upper left", ncols=2, frameon=False, handlelength=1, handleheight=1)
+    return figure
+
+
+def _svg(figure: "Figure") -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
+    return out.getvalue()
+
+
+def _picture(runs: Sequence[Run], legend: Mapping[str, str], draw: Draw) -> bytes:
+    import matplotlib as mpl  # noqa: PLC0415
 
     jobs, left_out = kept(runs)
     columns = 1 if len(jobs) <= ONE_COLUMN else 2
     rows = max(-(-len(jobs) // columns), 1)
     height = HEAD + rows * ROW + FOOT
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH, height), facecolor="white")  # opaque, for pages with a dark background
-        handles = [Patch(color=colour, label=text) for text, colour in legend.items()]
-        figure.legend(handles=handles, loc="upper left", ncols=2, frameon=False, handlelength=1, handleheight=1)
+    with mpl.rc_context(STYLE):
+        figure = _figure(height, legend)
         for column in range(columns):
             left = column / columns + NAMES / WIDTH
             width = (WIDTH / columns - NAMES - VALUES) / WIDTH
@@ -143,9 +189,7 @@ def _picture(runs: Sequence[Run], legend: Mapping[str, str], draw: Draw) -> byte
             _column(axes, runs, list(jobs.items())[column * rows : (column + 1) * rows], draw)
         if left_out:
             figure.text(0.99, 0.07 / height, f"{left_out} shorter ones are left out", color=FAINT, ha="right")
-        out = io.BytesIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
-    return out.getvalue()
+        return _svg(figure)
 
 
 def _column(axes: "Axes", runs: Sequence[Run], jobs: Sequence[tuple[str, Verdicts]], draw: Draw) -> None:
