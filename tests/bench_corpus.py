@@ -36,7 +36,7 @@ def synthetic(jobs: int, workers: int) -> dict[str, float]:
     from gpu_casebook.corpus.driver import Driver
     from gpu_casebook.corpus.events import Machine
     from gpu_casebook.corpus.journal import Journal, new_id
-    from gpu_casebook.corpus.model import Run
+    from gpu_casebook.corpus.model import End, Run
     from gpu_casebook.corpus.pool import Pool
     from gpu_casebook.corpus.table import RunTable
     from tests.corpus.pool_jobs import job, settings
@@ -58,15 +58,21 @@ def synthetic(jobs: int, workers: int) -> dict[str, float]:
         ):
             Driver(journal=journal, workers=pool, display=shown).drive()
         took = time.perf_counter() - begun
-        if len(journal.run.finished) != jobs:
-            sys.exit(f"{len(journal.run.finished)} of {jobs} jobs finished")
+        ran = [each for each in journal.run.finished if each.end is End.RAN]
+        if len(ran) != jobs:
+            sys.exit(f"{len(ran)} of {jobs} jobs ran: {journal.run.finished[0].reason}")
     return {"seconds": took, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 def measured(jobs: int, workers: int) -> dict[str, float]:
     """In a process of its own, whose memory is all the driver's."""
     command = [sys.executable, "-m", "tests.bench_corpus", str(jobs), str(workers)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    variables = os.environ | {
+        "PYTHONPATH": str(ROOT)
+    }  # workers import the tests' jobs, and never from where they start
+    done = subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
     return dict(json.loads(done.stdout))
 
 
