@@ -15,13 +15,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.evidence import Evidence, load
-from gpu_casebook.manifest.case import find, known_images
+from gpu_casebook.manifest.case import discover, find, known_images
 from tests.bench import ROOT, RUNNER, row
 
 ENVIRONMENT = "current"
@@ -82,13 +83,20 @@ def share(case: str, gpu: int) -> float:
     return min(count, max(1, math.ceil(memory * count / size))) / count
 
 
+def sharing(patterns: Sequence[str], gpu: int) -> list[str]:
+    """Return the cases that share: what wants a GPU alone is the same in both runs, and would use up the limit."""
+    images = known_images(ROOT)
+    ids = [id_ for id_ in discover(ROOT) if any(fnmatch(id_, each) for each in patterns)]
+    return [id_ for id_ in ids if ENVIRONMENT in find(ROOT, id_, images).manifest.environments and share(id_, gpu) < 1]
+
+
 def gpu_share() -> None:
     """The same cases with every trial alone, and side by side: seconds, and whether a trial came to anything else."""
     if not hardware.gpus():
         return row("gpu-share", "not measured: this machine has no GPU")
-    cases = os.environ.get("CASEBOOK_BENCH_CASES", "*").split()
     first, *others = map(int, os.environ.get("CASEBOOK_BENCH_GPU", "0").split())
     second = others[0] if others else first
+    cases = sharing(os.environ.get("CASEBOOK_BENCH_CASES", "*").split(), second)
     limit_s = float(os.environ["CASEBOOK_BENCH_LIMIT_S"]) if "CASEBOOK_BENCH_LIMIT_S" in os.environ else None
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as beside:
         kept = Path(os.environ.get("CASEBOOK_BENCH_KEEP", directory))
@@ -100,8 +108,7 @@ def gpu_share() -> None:
         both = sorted({*done.evidence} & {*shared.evidence})
         if set(both) < {*shared.evidence}:  # some of them had no time alone
             shared = corpus(kept / "shared-again", second, both)
-        single = [case for case in both if share(case, second) < 1][:SINGLE]
-        timed = {case: corpus(kept / case, second, [case]) for case in single}
+        timed = {case: corpus(kept / case, second, [case]) for case in both[:SINGLE]}
     return report(done, shared, both, timed, partial(share, gpu=second))
 
 
