@@ -226,7 +226,7 @@ def bundle_run(session: nox.Session) -> None:
 
 @nox.session(name="bundle-join", venv_backend="none", default=False)
 def bundle_join(session: nox.Session) -> None:
-    """Put evidence from hosts without a network into the reports (-- FILE ...)."""
+    """Put evidence from hosts without a network beside that of runs here (-- FILE ...)."""
     call(session, "gpu_casebook", "bundle-join", *session.posargs)
 
 

@@ -31,7 +31,7 @@ def rows(title: str) -> dict[str, str]:
 def test_every_path_leads_somewhere() -> None:
     paths = PATH.findall(PAGE)
     assert len(paths) > 100
-    assert [path for path in paths if path != "case.yaml" and place(path) is None] == []
+    assert [path for path in paths if path not in {"case.yaml", "local/"} and place(path) is None] == []
 
 
 def test_the_spine_can_be_read_in_an_hour() -> None:

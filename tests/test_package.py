@@ -142,6 +142,8 @@ def test_in_an_empty_directory_the_packaged_corpus_is_there(casebook: Casebook, 
 def test_nothing_writes_to_the_packaged_corpus(casebook: Casebook, words: list[str]) -> None:
     own = "name your own, a directory with cases/: --corpus DIR"
     assert casebook(*words) == (2, f"casebook: the installed corpus is not written to; {own}\n")
+    publish = "casebook: --publish: the installed corpus is not written to; run this in a checkout of Casebook\n"
+    assert casebook("case", "rwkv6-backward", "--publish") == (2, publish)
 
 
 def test_a_corpus_of_ones_own_is_begun_in_it(casebook: Casebook, empty: Path) -> None:

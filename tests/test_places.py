@@ -25,7 +25,8 @@ def test_a_corpus_without_images_has_the_public_ones(packaged: Path, tmp_path: P
 
 
 def test_reports_are_beside_the_cases_but_never_in_the_package(packaged: Path, tmp_path: Path) -> None:
-    assert places.reports_of(tmp_path / "own") == tmp_path / "own" / "reports"
+    assert places.reports_of(tmp_path / "own") == tmp_path / "own" / "local"
+    assert places.reports_of(tmp_path / "own", published=True) == tmp_path / "own" / "reports"
     assert places.reports_of(packaged) == tmp_path / "data" / "casebook" / "reports"
 
 

@@ -11,6 +11,9 @@ from platformdirs import user_data_path
 
 from gpu_casebook.revision import CHECKOUT, PACKAGED
 
+OWN = "local"
+"""The directory of a user's own runs."""
+
 _SESSION = re.compile(r"\bnox -s (?:(case)-)?([\w-]+)(?: --(?= ))?")
 
 
@@ -25,9 +28,15 @@ def images_of(root: Path) -> Path:
     return own if own.is_dir() else public() / "images"
 
 
-def reports_of(root: Path) -> Path:
-    """Return where evidence and pages of runs of the corpus at `root` go: beside its cases, or to the user's data."""
-    return user_data_path("casebook") / "reports" if root == PACKAGED else root / "reports"
+def reports_of(root: Path, *, published: bool = False) -> Path:
+    """Return where evidence and pages of runs of the corpus at `root` go.
+
+    Beside its cases: to local/, which git ignores, or to reports/, which is part of the corpus. Of the corpus that the
+    package brings: to the user's data.
+    """
+    if root == PACKAGED:
+        return user_data_path("casebook") / "reports"
+    return root / ("reports" if published else OWN)
 
 
 def cases_of(reports: Path) -> Path:

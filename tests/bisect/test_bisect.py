@@ -109,7 +109,7 @@ ENDS = ("--good", "1.24.0", "--bad", "1.26.4")
 
 
 def read(here: Path) -> Bisection:
-    [found] = bisections(here / "reports", "tiny")
+    [found] = bisections(here / "local", "tiny")
     return found
 
 
@@ -119,27 +119,27 @@ class TestFound:
         status, said = casebook(*ASKED, *ENDS)
         assert status == 0
         assert "numpy: first bad release: 1.25.2" in said
-        assert "report: reports/bisect/tiny.numpy.md" in said
+        assert "report: local/bisect/tiny.numpy.md" in said
         found = read(here)
         assert found.first == ["1.25.2"]
         assert "1.24.0" in found.called(Call.GOOD)
         assert "1.26.4" in found.called(Call.BAD)
         assert found.passed_over == {YANKED: "yanked: a bug of its own", PRE: "a pre-release"}
-        page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        page = (here / "local" / "bisect" / "tiny.numpy.md").read_text()
         assert page.startswith("# tiny over the releases of numpy\n\n**first bad release: 1.25.2**\n")
         assert "| 1 | 1.26.4 | bad |" in page
         assert f"- {YANKED}: yanked: a bug of its own" in page
         assert "--good 1.24.0 --bad 1.26.4 --environment interpreter --engine venv" in page
-        assert not list((here / "reports" / "bisect").glob("*unfinished*"))
+        assert not list((here / "local" / "bisect").glob("*unfinished*"))
 
     def test_its_page_is_rendered_again_from_the_record(self, here: Path) -> None:
         casebook(*ASKED, *ENDS)
-        page = here / "reports" / "bisect" / "tiny.numpy.md"
+        page = here / "local" / "bisect" / "tiny.numpy.md"
         before = page.read_text()
         page.unlink()
-        status, said = casebook("report")
+        status, said = casebook("report", "--reports", "local")
         assert (status, page.read_text()) == (0, before)
-        assert "wrote reports/bisect/tiny.numpy.md" in said
+        assert "wrote local/bisect/tiny.numpy.md" in said
 
     def test_the_release_that_fixed_it(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         on(monkeypatch, Versioned(bad=NUMPYS[:3]))
@@ -152,7 +152,7 @@ class TestFound:
         said = casebook(*ASKED, *ENDS)[1]
         assert "first bad release is one of: 1.25.2, 1.26.0" in said
         assert "It stays open between 2 releases, because these could not tell: 1.25.2." in said
-        assert "no wheel fits" in (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        assert "no wheel fits" in (here / "local" / "bisect" / "tiny.numpy.md").read_text()
 
     def test_pre_releases_are_tried_where_that_is_asked_or_one_is_an_end(self, here: Path) -> None:
         casebook(*ASKED, *ENDS, "--pre")
@@ -169,8 +169,8 @@ class TestFound:
         monkeypatch.setattr(found, "run", lambda prepared, _request: reworded if prepared.key in NUMPYS[4:] else REPRO)
         said = casebook(*ASKED, *ENDS, "--expect-message", "other words")[1]
         assert "first bad release: 1.25.2" in said
-        assert not bisections(here / "reports", "tiny")
-        page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        assert not bisections(here / "local", "tiny")
+        page = (here / "local" / "bisect" / "tiny.numpy.md").read_text()
         assert "Only a message that matches `other words` is the failure" in page
 
     def test_trials_are_forked_where_that_is_asked(self, engine: Versioned) -> None:
@@ -194,7 +194,7 @@ class TestFound:
         self._made_of(here, "six==1.16.0")
         casebook(*ASKED, *ENDS, "--with", "Six==1.17.0")
         self._made_of(here, "six==1.17.0")
-        page = (here / "reports" / "bisect" / "tiny.numpy.md").read_text()
+        page = (here / "local" / "bisect" / "tiny.numpy.md").read_text()
         assert "`six` was `1.17.0` all along, which the case pins otherwise" in page
         assert "--with six==1.17.0" in page
 
@@ -291,7 +291,7 @@ class TestStopped:
         engine.before_trial = interrupt
         status, _ = casebook(*ASKED, *ENDS)
         assert status == 130
-        assert list(here.glob("reports/bisect/*")) == [here / "reports" / "bisect" / "tiny.numpy.unfinished.json"]
+        assert list(here.glob("local/bisect/*")) == [here / "local" / "bisect" / "tiny.numpy.unfinished.json"]
         engine.before_trial = lambda _request: None
         ran, engine.ran = engine.ran, []
         return ran
@@ -323,7 +323,7 @@ class TestStopped:
 
     @pytest.mark.usefixtures("stopped")
     def test_a_record_that_can_not_be_read_says_what_to_do(self, here: Path) -> None:
-        (here / "reports" / "bisect" / "tiny.numpy.unfinished.json").write_text("{}")
+        (here / "local" / "bisect" / "tiny.numpy.unfinished.json").write_text("{}")
         status, said = casebook(*ASKED, *ENDS, "--resume")
         assert (status, "can't be read as a bisection: question: Field required" in said) == (1, True)
 

@@ -74,7 +74,7 @@ def casebook(*words: str) -> tuple[int, str]:
 
 
 def read(here: Path) -> Bisection:
-    [found] = bisections(here / "reports", "legacy-version")
+    [found] = bisections(here / "local", "legacy-version")
     return found
 
 
@@ -107,7 +107,7 @@ def test_trials_may_be_forked_and_nothing_of_that_is_left(here: Path) -> None:
 def test_a_search_that_was_killed_goes_on_and_what_it_left_is_swept(here: Path) -> None:
     command = [sys.executable, "-m", "gpu_casebook", *WORDS, *ENDS]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(here / "cache")}
-    unfinished = here / "reports" / "bisect" / "legacy-version.packaging.unfinished.json"
+    unfinished = here / "local" / "bisect" / "legacy-version.packaging.unfinished.json"
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as killed:
         _wait(lambda: unfinished.is_file() and len(Bisection.read(unfinished).steps) > 1, killed)
         killed.kill()

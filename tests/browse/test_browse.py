@@ -145,7 +145,7 @@ class TestPrivateCorpus:
     def test_show_and_case_find_either(self, private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lock(private / "cases" / "mine")
         monkeypatch.setattr(choosing, "choose", lambda *_: FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]}))
-        for case, reports in (("mine", private / "reports"), ("tiny", Path("reports"))):
+        for case, reports in (("mine", private / "local"), ("tiny", Path("local"))):
             assert casebook("show", case, "--corpus", str(private))[0] == 0
             assert casebook("case", case, "--corpus", str(private))[0] == 0
             assert (reports / f"{case}.md").is_file()

@@ -110,8 +110,8 @@ def test_cases_go_there_and_their_evidence_comes_back(checkout: Checkout, tmp_pa
     assert first.verdict is second.verdict is Verdict.CONFIRMED
     assert first.environment.exact
     assert all("no way out" in trial.stdout for trial in second.trials if cut_off)
-    assert "second" in (here / "reports" / "README.md").read_text()
-    assert [path.name for path in (here / "reports" / "runs").glob("*/README.md")] == ["README.md"]
+    assert "second" in (here / "local" / "README.md").read_text()
+    assert [path.name for path in (here / "local" / "runs").glob("*/README.md")] == ["README.md"]
 
     (there / "casebook-bundle" / "locked").rename(there / "gone")
     status, said = run(BARE, starter, cwd=there, variables={"HOME": str(home)})

@@ -1,6 +1,8 @@
 import errno
+import json
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from gpu_casebook.cli import base
 from gpu_casebook.daemon import podman
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
-from gpu_casebook.errors import EngineError
+from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.evidence import ImageFacts, Verdict
 from gpu_casebook.images import build
 from gpu_casebook.trial import Note, Recipe, TrialResult
@@ -64,8 +66,8 @@ def test_each_verdict_ends_with_its_own_status_and_leaves_a_report(
     status, said = casebook("case", "tiny")
     assert status == verdict.exit_status
     assert f"{verdict}: tiny, environment interpreter on CPU" in said
-    assert verdict in (here / "reports" / "tiny.md").read_text()
-    assert list((here / "reports" / "evidence" / "tiny").glob("*.json"))
+    assert verdict in (here / "local" / "tiny.md").read_text()
+    assert list((here / "local" / "evidence" / "tiny").glob("*.json"))
 
 
 @pytest.mark.usefixtures("engine")
@@ -73,7 +75,29 @@ def test_skipped_has_a_status_of_its_own_and_leaves_no_evidence(here: Path) -> N
     status, said = casebook("case", "tiny", "--environment", "current")
     assert status == Verdict.SKIPPED.exit_status
     assert "current: 1 GPU is needed, and there is none" in said
+    assert [path.name for path in (here / "local").iterdir()] == [".gitignore"]
     assert not (here / "reports").exists()
+
+
+@pytest.mark.usefixtures("engine")
+def test_own_runs_are_ignored_by_git_and_published_ones_are_not(here: Path) -> None:
+    subprocess.run(["git", "init", "-q"], check=True)
+    assert casebook("case", "tiny")[1].endswith("report: local/tiny.md\n")
+    status = ["git", "status", "--porcelain", "--untracked-files=all", "reports", "local"]
+    assert subprocess.run(status, capture_output=True, text=True, check=True).stdout == ""
+    assert casebook("case", "tiny", "--publish")[1].endswith("report: reports/tiny.md\n")
+    assert "?? reports/tiny.md" in subprocess.run(status, capture_output=True, text=True, check=True).stdout
+    own, published = (
+        json.loads(next(here.glob(f"{name}/evidence/tiny/*.json")).read_text()) for name in ("local", "reports")
+    )
+    assert own["verdict"] == published["verdict"]
+
+
+@pytest.mark.usefixtures("engine", "here")
+def test_publish_and_another_place_are_two_places() -> None:
+    status, said = casebook("case", "tiny", "--publish", "--reports", "elsewhere")
+    assert status == UsageError.exit_status
+    assert said == "casebook: --publish writes to reports/, and --reports to elsewhere; leave one of them out\n"
 
 
 def test_help_and_docs_list_every_verdict() -> None:
@@ -160,15 +184,15 @@ class TestFaults:
     @pytest.mark.usefixtures("engine")
     def test_a_full_disk(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert casebook("case", "tiny")[0] == 0
-        before = {path: path.read_bytes() for path in (here / "reports").rglob("*") if path.is_file()}
+        before = {path: path.read_bytes() for path in (here / "local").rglob("*") if path.is_file()}
 
         def full(*_: object, **__: object) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device", "reports/x")
+            raise OSError(errno.ENOSPC, "No space left on device", "local/x")
 
         monkeypatch.setattr(Path, "write_text", full)
         status, said = casebook("case", "tiny")
-        assert (status, "no space left on reports/x" in said) == (6, True)
-        assert {path: path.read_bytes() for path in (here / "reports").rglob("*") if path.is_file()} == before
+        assert (status, "no space left on local/x" in said) == (6, True)
+        assert {path: path.read_bytes() for path in (here / "local").rglob("*") if path.is_file()} == before
 
     def test_ctrl_c(self, engine: FakeEngine) -> None:
         def interrupted(_request: object) -> None:
@@ -182,7 +206,7 @@ class TestFaults:
 
 @pytest.mark.usefixtures("engine")
 def test_reports_are_rendered_again_with_nothing_run(here: Path) -> None:
-    casebook("case", "tiny")
+    casebook("case", "tiny", "--publish")
     page = here / "reports" / "tiny.md"
     before = page.read_text()
     page.unlink()

@@ -59,8 +59,8 @@ def test_evidence_that_finds_no_place_is_saved_elsewhere(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (here / "reports" / "evidence").mkdir(parents=True)
-    (here / "reports" / "evidence" / "tiny").touch()
+    (here / "local" / "evidence").mkdir(parents=True)
+    (here / "local" / "evidence" / "tiny").touch()
     status, said = casebook("case", "tiny")
     assert status == 6
     assert load(Path(said.strip().rpartition("the evidence is in ")[2])).case.id == "tiny"

@@ -44,7 +44,7 @@ def test_trials_run_in_the_environment_with_what_is_put_over_it(here: Path, monk
     assert {recipe.over for recipe in engine.recipes} == {("x-1.0-py3-none-any.whl", "triton==3.7.0")}
     assert {recipe.pre for recipe in engine.recipes} == {True}
     assert "drift: put over the lock: x-1.0-py3-none-any.whl, triton==3.7.0" in said
-    (path,) = (here / "reports").rglob("*.json")
+    (path,) = (here / "local").rglob("*.json")
     evidence = json.loads(path.read_text())
     assert evidence["command"].endswith("--with x-1.0-py3-none-any.whl --with triton==3.7.0 --pre"), (
         "the command that does it again"

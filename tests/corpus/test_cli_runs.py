@@ -18,8 +18,8 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout in which the corpus was run twice."""
     checkout.write()
     for each in (YESTERDAY, TODAY):
-        (checkout.root / "reports" / "runs" / each.id).mkdir(parents=True)
-        with journal.Journal.create(checkout.root / "reports", each.model_copy(update={"finished": []})) as record:
+        (checkout.root / "local" / "runs" / each.id).mkdir(parents=True)
+        with journal.Journal.create(checkout.root / "local", each.model_copy(update={"finished": []})) as record:
             record.append(each.finished)
     monkeypatch.chdir(checkout.root)
     return checkout.root
@@ -32,11 +32,11 @@ def casebook(*words: str) -> tuple[int, str]:
 
 
 def files(root: Path) -> set[str]:
-    return {path.name for path in (root / "reports" / "runs" / TODAY.id).iterdir()}
+    return {path.name for path in (root / "local" / "runs" / TODAY.id).iterdir()}
 
 
 def test_writes_the_newest_run_again(here: Path) -> None:
-    assert casebook("run-report") == (0, f"wrote reports/runs/{TODAY.id}/README.md\n")
+    assert casebook("run-report") == (0, f"wrote local/runs/{TODAY.id}/README.md\n")
     assert {"README.md", "summary.json", "junit.xml", "rates.svg"} <= files(here)
 
 
@@ -114,7 +114,7 @@ def test_matrix_by_something_there_is_not() -> None:
 
 
 def test_runs_of_several_machines_become_one_with_a_page(here: Path, tmp_path: Path) -> None:
-    parts = here / "reports"
+    parts = here / "local"
     status, said = casebook("run-merge", str(parts), "--reports", str(tmp_path / "whole"), "--selection", "night")
     assert (status, said.count("README.md")) == (0, 1)
     assert "cases: night" in next((tmp_path / "whole" / "runs").glob("*/README.md")).read_text()

@@ -51,7 +51,7 @@ class Corpus:
 
     def __init__(self, checkout: Checkout, cache: Path, place: Path) -> None:
         self.root, self.place = checkout.root, place
-        self.reports = self.root / "reports"
+        self.reports = self.root / "local"
         self.environ = os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self.started: list[subprocess.Popen[str]] = []
 
@@ -207,10 +207,10 @@ def test_a_checkout_may_be_moved_before_its_run_goes_on(corpus: Corpus) -> None:
     assert corpus("--jobs", "1", "--fail-fast")[0] == summary.NOT_CONFIRMED
     moved = corpus.root.with_name("moved")
     corpus.root.rename(moved)
-    corpus.root, corpus.reports = moved, moved / "reports"
+    corpus.root, corpus.reports = moved, moved / "local"
     status, said = corpus("--resume")
     assert (status, "1 of 2 confirmed" in said) == (summary.NOT_CONFIRMED, True)
-    assert (moved / "reports" / "b-good.md").is_file()
+    assert (moved / "local" / "b-good.md").is_file()
     assert corpus.run.settings.root == str(moved)
 
 
@@ -227,14 +227,16 @@ def test_a_disk_that_will_not_do_stops_before_anything_starts(corpus: Corpus) ->
     assert journal.ids(corpus.reports) == []
 
 
-def test_fail_fast_leaves_the_rest_to_a_resume(corpus: Corpus) -> None:
+@pytest.mark.parametrize(("place", "options"), [("local", []), ("reports", ["--publish"])])
+def test_fail_fast_leaves_the_rest_to_a_resume(corpus: Corpus, place: str, options: list[str]) -> None:
+    corpus.reports = corpus.root / place
     corpus.add("a-fails", "print('no failure')\n")
     corpus.add("b-good")
-    status, said = corpus("--jobs", "1", "--fail-fast")
+    status, said = corpus("--jobs", "1", "--fail-fast", *options)
     assert status == summary.NOT_CONFIRMED
-    assert "go on with: casebook corpus --resume" in said
+    assert f"go on with: {' '.join(['casebook corpus --resume', corpus.run.id, *options])}\n" in said
     assert corpus.runs_of("b-good") == 0
-    assert "1 of 2 confirmed" in corpus("--resume")[1]
+    assert "1 of 2 confirmed" in corpus("--resume", *options)[1]
     assert corpus.runs_of("a-fails") == 3
 
 
@@ -265,7 +267,7 @@ def test_a_mistake_in_the_command_is_one_clear_line(
     result = CliRunner().invoke(cli.app, ["corpus", *engine, *words], catch_exceptions=False)
     assert (result.exit_code, said in result.output) == (2, True), result.output
     assert "Traceback" not in result.output
-    assert not corpus.reports.exists()
+    assert not (corpus.reports / "runs").exists()
 
 
 @pytest.mark.parametrize(

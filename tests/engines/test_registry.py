@@ -128,7 +128,7 @@ def test_a_third_engine_needs_nothing_but_to_be_registered(
     command = [sys.executable, "-m", "gpu_casebook", *words, "--engine", "third"]
     done = subprocess.run(command, cwd=checkout.root, env=third, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for path in (checkout.root / "reports" / "evidence" / "plain").glob("*.json"):
+    for path in (checkout.root / "local" / "evidence" / "plain").glob("*.json"):
         assert Evidence.read(path).engine.name == "third"
         assert "--engine third" in Evidence.read(path).command
-    assert list((checkout.root / "reports" / "evidence" / "plain").glob("one.*.json"))
+    assert list((checkout.root / "local" / "evidence" / "plain").glob("one.*.json"))

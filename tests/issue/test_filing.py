@@ -40,8 +40,8 @@ def facts(root: Path, **changed: Any) -> CaseFacts:
     return CASE.model_copy(update={"id": "tiny", "digest": case.digest(), **changed})
 
 
-def write(root: Path, run: Evidence) -> Path:
-    path = evidence_path(root / "reports", run)
+def write(root: Path, run: Evidence, place: str = "reports") -> Path:
+    path = evidence_path(root / place, run)
     run.write(path)
     return path
 
@@ -49,11 +49,18 @@ def write(root: Path, run: Evidence) -> Path:
 def test_the_best_evidence_is_taken_and_it_is_said(here: Path) -> None:
     write(here, simulated(case=facts(here), started=datetime(2026, 11, 22, tzinfo=UTC)))
     path = write(here, evidence(case=facts(here)))
-    filed = file(here, "tiny", here / "reports")
+    filed = file(here, "tiny", [here / "reports"])
     assert filed.run.environment.grade is Grade.HARDWARE
     assert f"from {path.name}: confirmed in environment upstream on NVIDIA H200 (hardware), 2026-11-21" in filed.notes
     assert "  passed over: confirmed in environment front-end on CPU (simulated), 2026-11-22" in filed.notes
     assert "def lost(x): return x * 0.5" in filed.issue.body
+
+
+def test_own_runs_and_published_ones_are_looked_at(here: Path) -> None:
+    write(here, simulated(case=facts(here)), "local")
+    assert "confirmed in environment front-end on CPU (simulated)" in casebook("issue", "tiny")[1]
+    write(here, evidence(case=facts(here)))
+    assert "confirmed in environment upstream on NVIDIA H200 (hardware)" in casebook("issue", "tiny")[1]
 
 
 @pytest.mark.parametrize(
@@ -80,25 +87,25 @@ def test_an_environment_that_is_named_is_taken(here: Path) -> None:
     write(here, evidence(case=facts(here)))
     other = ENVIRONMENT.model_copy(update={"name": "interpreter", "grade": Grade.SIMULATED})
     write(here, evidence(case=facts(here), environment=other))
-    assert file(here, "tiny", here / "reports", "interpreter").run.environment.name == "interpreter"
+    assert file(here, "tiny", [here / "reports"], "interpreter").run.environment.name == "interpreter"
 
 
 def test_without_evidence_one_line_says_how_to_make_it(here: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no evidence of tiny; make it: nox -s case-tiny$"):
-        file(here, "tiny", here / "reports")
+        file(here, "tiny", [here / "reports"])
     with pytest.raises(UsageError, match=r"in environment upstream; make it: .* -- --environment upstream$"):
-        file(here, "tiny", here / "reports", "upstream")
+        file(here, "tiny", [here / "reports"], "upstream")
     with pytest.raises(UsageError, match="did you mean upstream"):
-        file(here, "tiny", here / "reports", "upstrem")
+        file(here, "tiny", [here / "reports"], "upstrem")
 
 
 def test_evidence_that_is_named_must_be_of_this_case(here: Path) -> None:
     path = write(here, evidence())
     with pytest.raises(UsageError, match="that is a run of rwkv6-backward, not of tiny"):
-        file(here, "tiny", here / "reports", evidence=path)
+        file(here, "tiny", [here / "reports"], evidence=path)
     path.write_text("{}")
     with pytest.raises(CasebookError, match="case: Field required"):
-        file(here, "tiny", here / "reports", evidence=path)
+        file(here, "tiny", [here / "reports"], evidence=path)
 
 
 def test_a_bug_that_is_fixed_is_asked_about_on_the_first_line(here: Path) -> None:
@@ -156,7 +163,7 @@ def test_what_bisecting_and_watching_told_is_in_it(here: Path) -> None:
         runner="0.1.0",
     )
     Watched(case="tiny", history={"upstream": [seen]}).write(watched_path(here / "reports", "tiny"))
-    filed = file(here, "tiny", here / "reports")
+    filed = file(here, "tiny", [here / "reports"])
     assert "- `triton`: bad: 2.2.0, 2.3.0; good: 2.1.0; first bad release: 2.2.0" in filed.issue.body
     told = "triton 3.6.0, the newest releases: it fails no more, 2026-11-21; the first without it: 3.0.0"
     assert told in filed.issue.body
@@ -165,7 +172,7 @@ def test_what_bisecting_and_watching_told_is_in_it(here: Path) -> None:
 
 def test_an_edited_case_is_noticed(here: Path) -> None:
     write(here, evidence(case=facts(here)))
-    assert not any("edited" in note for note in file(here, "tiny", here / "reports").notes)
+    assert not any("edited" in note for note in file(here, "tiny", [here / "reports"]).notes)
     (here / "cases" / "tiny" / "repro.py").write_text("# changed\n")
     status, said = casebook("issue", "tiny", "-o", "report.md")
     assert status == 2
@@ -179,7 +186,7 @@ def test_an_edited_case_is_noticed(here: Path) -> None:
 def test_evidence_of_the_case_as_it_is_comes_before_better_evidence_of_an_older_one(here: Path) -> None:
     write(here, evidence(case=facts(here, digest="old")))
     write(here, simulated(case=facts(here)))
-    assert file(here, "tiny", here / "reports").run.environment.name == "front-end"
+    assert file(here, "tiny", [here / "reports"]).run.environment.name == "front-end"
 
 
 def test_what_readme_and_manifest_say_is_in_it(here: Path) -> None:
@@ -188,7 +195,7 @@ def test_what_readme_and_manifest_say_is_in_it(here: Path) -> None:
     manifest = directory / "case.yaml"
     manifest.write_text(manifest.read_text().replace("  upstream:\n", "  upstream:\n    variables: {MY_FLAG: '1'}\n"))
     write(here, evidence(case=facts(here)))
-    body = file(here, "tiny", here / "reports").issue.body
+    body = file(here, "tiny", [here / "reports"]).issue.body
     assert "Why:\n\nThe kernel drops\nits mask.\n" in body
     assert "MY_FLAG=1 uv run" in body
 
@@ -198,7 +205,7 @@ def test_a_generic_form_is_owned_up_to(here: Path) -> None:
     for project, told in (("somebody/else", True), (CASE.upstream.project, False)):
         upstream = CASE.upstream.model_copy(update={"project": project})
         write(here, evidence(case=facts(here, upstream=upstream)))
-        assert (note in file(here, "tiny", here / "reports").notes) is told
+        assert (note in file(here, "tiny", [here / "reports"]).notes) is told
 
 
 def test_a_comment_has_no_title(here: Path) -> None:
@@ -235,7 +242,7 @@ class TestGist:
         run = evidence(case=facts(here), command="nox -s case-tiny  # in /home/jdoe/x")
         trials = [trial.model_copy(update={"stderr": f"/home/jdoe/x on gpubox-17: {TOKEN}"}) for trial in run.trials]
         write(here, run.model_copy(update={"trials": trials}))
-        filed = file(here, "tiny", here / "reports")
+        filed = file(here, "tiny", [here / "reports"])
         paths, counts = gist(filed, here / "attach", here)
         for path in paths:
             text = path.read_text()
@@ -248,7 +255,7 @@ class TestGist:
         seen = ENVIRONMENT.attestation.model_copy(update={"packages": {"nvidia-cublas": "12.1.3.1"}})
         run = evidence(case=facts(here), environment=ENVIRONMENT.model_copy(update={"attestation": seen}))
         write(here, run)
-        _, counts = gist(file(here, "tiny", here / "reports"), here / "attach", here)
+        _, counts = gist(file(here, "tiny", [here / "reports"]), here / "attach", here)
         assert counts["address"] == 0
         told = json.loads((here / "attach" / "evidence.json").read_text())
         assert told["environment"]["attestation"]["packages"] == {"nvidia-cublas": "12.1.3.1"}
@@ -284,5 +291,5 @@ def test_the_case_is_linked_where_its_repository_is_on_github(here: Path, remote
     last = ["git", "-C", str(here), "rev-parse", "HEAD~1"]
     commit = subprocess.run(last, check=True, capture_output=True, text=True).stdout.strip()
     link = link and link.format(commit)
-    body = file(here, "tiny", here / "reports").issue.body
+    body = file(here, "tiny", [here / "reports"]).issue.body
     assert (f"[tiny]({link})" in body) if link else ("`cases/tiny`" in body)

@@ -223,7 +223,7 @@ class TestFirstFixed:
     def test_one_that_a_bisection_found_is_taken_over_and_stays(self, world: World) -> None:
         world.released += ["1.28.0", "1.29.0"]
         world.repro = fixed_in("1.28.0")
-        casebook("bisect", "tiny", "--package", "numpy", "--bad", "1.26.4", "--fixed-in", "1.29.0")
+        casebook("bisect", "tiny", "--package", "numpy", "--bad", "1.26.4", "--fixed-in", "1.29.0", "--publish")
         assert "first fixed release: 1.28.0" in casebook(*WATCH)[1]
         world.released.append("1.31.0")
         assert "with numpy 1.31.0; first fixed release: 1.28.0" in casebook(*WATCH)[1]

@@ -1,14 +1,23 @@
 """`casebook bisect`: which release introduced a failure, or fixed it."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gpu_casebook.cli.base import EngineOption, EnvironmentOption, ZygoteOption, app, ends_in_one_line, root, shown
+from gpu_casebook.cli.base import (
+    EngineOption,
+    EnvironmentOption,
+    PublishOption,
+    ReportsOption,
+    ZygoteOption,
+    app,
+    ends_in_one_line,
+    place_of,
+    root,
+    shown,
+)
 from gpu_casebook.errors import UsageError
-from gpu_casebook.places import reports_of
 
 
 @app.command(epilog="Exit status: 0 found; 22 an end is not what it was said to be; the others as everywhere.")
@@ -52,14 +61,13 @@ def bisect(
     resume: Annotated[
         bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
     ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="Where the record and its page go. Without it: reports/ in the checkout.")
-    ] = None,
+    reports: ReportsOption = None,
+    publish: PublishOption = False,
 ) -> None:
     """Find the release that introduced a failure (--good, --bad) or fixed it (--bad, --fixed-in).
 
     Each release gets an environment of its own, and as many trials as the measured rate asks for. Writes
-    reports/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
+    local/bisect/CASE.PACKAGE.md and .json after every trial, so a search that was stopped goes on with --resume.
     """
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
@@ -96,7 +104,7 @@ def bisect(
             engine=chosen.name,
             digest=found.digest(),
         )
-        into = reports or reports_of(top)
+        into = place_of(top, reports, publish=publish)
         record, page = search(plan, question, chosen, out, into, seeks_fix=bool(fixed_in), pre=pre, stopped=stopped)
     out.say(f"{record.question.package}: {record.answer}")
     for line in sureness(record):

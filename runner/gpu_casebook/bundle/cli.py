@@ -12,18 +12,19 @@ import typer
 from gpu_casebook.cli.base import (
     GpuOption,
     ProbesOption,
+    PublishOption,
     ReportsOption,
     TimeoutOption,
     TrialsOption,
     app,
     ends_in_one_line,
+    place_of,
     root,
     run_options,
     shown,
 )
 from gpu_casebook.corpus.cli import EPILOG, CaseGlobs, EnvironmentsOption, MaxAgeOption, age
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.places import reports_of
 from gpu_casebook.text import size
 
 
@@ -164,15 +165,16 @@ def bundle_run(
 def bundle_join(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What bundle-run wrote on the hosts.")],
     reports: ReportsOption = None,
+    publish: PublishOption = False,
 ) -> None:
-    """Put evidence from hosts without a network into the reports, and render pages, the run's too, and the index."""
+    """Put evidence from hosts without a network beside that of runs here, and render the pages, the run's too."""
     from gpu_casebook.bundle.document import Returned
     from gpu_casebook.bundle.join import join
     from gpu_casebook.corpus import summary
 
     top = root()
     brought = list(map(Returned.read, files))
-    run, page = join(brought, top, reports or reports_of(top), lambda line: print(f"{line} (warning)"))
+    run, page = join(brought, top, place_of(top, reports, publish=publish), lambda line: print(f"{line} (warning)"))
     for line in summary.lines(run):
         print(line)
     print(f"report: {shown(page)}")

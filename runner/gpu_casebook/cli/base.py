@@ -17,7 +17,7 @@ import typer
 from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
 from gpu_casebook.files import disk_is_full, os_reason
-from gpu_casebook.places import as_command
+from gpu_casebook.places import OWN, as_command, reports_of
 from gpu_casebook.revision import CHECKOUT, PACKAGED, own_revision
 from gpu_casebook.run.options import FLAGS, Options
 
@@ -68,9 +68,12 @@ EngineOption = Annotated[
 ReportsOption = Annotated[
     Path | None,
     typer.Option(
-        help="Where evidence and reports go. Without it: reports/ beside cases/, or in the user's data directory "
-        "where the installed corpus is run."
+        help="Where evidence and reports go. Without it: local/ beside cases/, which git ignores, or the user's data "
+        "directory where the installed corpus is run."
     ),
+]
+PublishOption = Annotated[
+    bool, typer.Option("--publish", help="Write to reports/, the evidence that belongs to the corpus, instead.")
 ]
 CorpusOption = Annotated[
     Path | None,
@@ -191,6 +194,22 @@ def own_root(corpus: Path | None = None) -> Path:
     if (top := root(corpus)) == PACKAGED:
         raise UsageError("the installed corpus is not written to; name your own, a directory with cases/: --corpus DIR")
     return top
+
+
+def place_of(top: Path, reports: Path | None, *, publish: bool) -> Path:
+    """Return where evidence and pages of the corpus at `top` go, by these options. Raises UsageError."""
+    if reports is not None:
+        if publish:
+            raise UsageError(f"--publish writes to reports/, and --reports to {reports}; leave one of them out")
+        return reports
+    if publish and top == PACKAGED:
+        raise UsageError("--publish: the installed corpus is not written to; run this in a checkout of Casebook")
+    place = reports_of(top, published=publish)
+    if place.name == OWN and not (place / ".gitignore").exists():
+        with suppress(OSError):  # whoever writes there next says so
+            place.mkdir(exist_ok=True)
+            (place / ".gitignore").write_text("*\n", encoding="utf-8")
+    return place
 
 
 def seconds(text: str) -> float:

@@ -13,7 +13,6 @@ from gpu_casebook.cli import base
 from gpu_casebook.cli.base import EPILOG, app, ends_in_one_line, root_with, run_options, shown
 from gpu_casebook.errors import ExitStatus, MachineError, UsageError
 from gpu_casebook.files import check_writable, os_reason
-from gpu_casebook.places import reports_of
 
 if TYPE_CHECKING:
     from gpu_casebook.console import Console
@@ -37,6 +36,7 @@ def run_one(
     at_once: base.AtOnceOption = None,
     zygote: base.ZygoteOption = None,
     reports: base.ReportsOption = None,
+    publish: base.PublishOption = False,
     corpus: base.CorpusOption = None,
     expect: Annotated[
         str | None,
@@ -59,7 +59,7 @@ def run_one(
     if expect and expect not in set(Verdict):
         raise UsageError(f"--expect: there is no verdict {expect!r}; there are: {', '.join(Verdict)}")
     top = root_with(case, corpus)
-    place = reports or reports_of(top)
+    place = base.place_of(top, reports, publish=publish)
     check_writable(place)
     out = Console(sys.stdout)
     found = find(top, case, known_images(top))
@@ -87,12 +87,12 @@ def run_one(
             out.say(f"  {reason}")
         raise typer.Exit(_status(result.verdict, expect, out))
     from gpu_casebook.report.headline import summary
-    from gpu_casebook.report.pages import publish
+    from gpu_casebook.report.pages import publish as write_pages
 
     for line in summary(result):
         out.say(line)
     try:
-        page = publish(place, result, out.say)
+        page = write_pages(place, result, out.say)
     except OSError as error:
         saved = Path(tempfile.mkdtemp(prefix="casebook-")) / "evidence.json"
         result.write(saved)

@@ -157,7 +157,7 @@ def report(
     """
     from gpu_casebook.report.rebuild import remove_overtaken, render_all
 
-    unread, top = list[str](), reports or reports_of(root())
+    unread, top = list[str](), reports or reports_of(root(), published=True)
     for path in remove_overtaken(top):
         print(f"removed {shown(path)}: later evidence of the same is exact")
     for path in render_all(top, unread.append):

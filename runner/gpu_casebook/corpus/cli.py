@@ -13,6 +13,7 @@ from gpu_casebook.cli.base import (
     EngineOption,
     ImageOption,
     ProbesOption,
+    PublishOption,
     ReportsOption,
     TimeoutOption,
     TrialsOption,
@@ -20,12 +21,12 @@ from gpu_casebook.cli.base import (
     app,
     ends_in_one_line,
     indices,
+    place_of,
     root,
     run_options,
 )
 from gpu_casebook.errors import UsageError
 from gpu_casebook.kinds import Failure, Grade
-from gpu_casebook.places import reports_of
 from gpu_casebook.text import duration
 
 EPILOG = """Exit status: 0 all that ran are confirmed; 20 some are not confirmed; 21 none of that, but something broke
@@ -62,7 +63,7 @@ MaxAgeOption = Annotated[
     ),
 ]
 
-_WITH_RESUME = {"cases", "resume", "reports", "jobs", "gpu", "fleet", "fail_fast", "corpus"}
+_WITH_RESUME = {"cases", "resume", "reports", "publish", "jobs", "gpu", "fleet", "fail_fast", "corpus"}
 
 
 @app.command(name="corpus", epilog=EPILOG)
@@ -90,6 +91,7 @@ def run_many(
     zygote: ZygoteOption = None,
     max_age: MaxAgeOption = "7d",
     reports: ReportsOption = None,
+    publish: PublishOption = False,
     corpus: CorpusOption = None,
     resume: Annotated[
         bool,
@@ -118,7 +120,7 @@ def run_many(
     )
     settings = Settings(
         root=str(top),
-        reports=str((reports or reports_of(top)).resolve()),
+        reports=str(place_of(top, reports, publish=publish).resolve()),
         engine=engine,
         options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, zygote=zygote, at_once=at_once),
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpu_casebook.cli.base import app, ends_in_one_line, root, shown
+from gpu_casebook.cli.base import PublishOption, app, ends_in_one_line, place_of, root, shown
 from gpu_casebook.corpus.cli import (
     CaseGlobs,
     ChangedOption,
@@ -17,7 +17,6 @@ from gpu_casebook.corpus.cli import (
     ProjectOption,
 )
 from gpu_casebook.corpus.matrix import MANY, Per
-from gpu_casebook.places import reports_of
 
 
 class Format(StrEnum):
@@ -40,11 +39,12 @@ def run_report(
         ),
     ] = None,
     reports: Annotated[Path | None, typer.Option(help="Where the runs are kept. Without it: as for corpus.")] = None,
+    publish: PublishOption = False,
 ) -> None:
     """Write the page, JSON, JUnit XML and plots of a run of the corpus again, from its record."""
     from gpu_casebook.corpus import journal, report
 
-    top = reports or reports_of(root())
+    top = place_of(root(), reports, publish=publish)
     if to_print is None:
         print(f"wrote {shown(report.write(top, journal.read(journal.find(top, run))))}")
         return
@@ -104,13 +104,14 @@ def run_merge(
     sources: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Reports directories, each with a run.")],
     selection: Annotated[str, typer.Option(help="What all of them together are a run of.")] = "all",
     reports: Annotated[Path | None, typer.Option(help="Where the one run goes. Without it: as for corpus.")] = None,
+    publish: PublishOption = False,
 ) -> None:
     """Merge runs that several machines made, each of a part of the corpus, into one, and write its page."""
     from gpu_casebook.corpus import report
     from gpu_casebook.corpus.merge import gather
     from gpu_casebook.report.rebuild import render_all
 
-    top = reports or reports_of(root())
+    top = place_of(root(), reports, publish=publish)
     run = gather(top, sources, selection)
     render_all(top)
     print(f"wrote {shown(report.write(top, run))}")

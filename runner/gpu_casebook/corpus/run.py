@@ -280,8 +280,10 @@ def _again(run: Run) -> str:
     if run.command and not run.command.startswith("casebook "):
         return run.command
     words = ["casebook", "corpus", "--resume", run.id]
-    usual = Path(run.settings.reports) == reports_of(Path(run.settings.root))
-    return shlex.join(words if usual else [*words, "--reports", run.settings.reports])
+    top, reports = Path(run.settings.root), Path(run.settings.reports)
+    if reports == reports_of(top, published=True) != reports_of(top):
+        return shlex.join([*words, "--publish"])
+    return shlex.join(words if reports == reports_of(top) else [*words, "--reports", str(reports)])
 
 
 def _sweep(settings: Settings) -> None:

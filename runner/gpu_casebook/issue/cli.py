@@ -26,7 +26,9 @@ def issue(
         Path | None, typer.Option(metavar="DIR", help="A new folder for the files to attach: scripts, lock, evidence.")
     ] = None,
     evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Rest on this evidence, and no other.")] = None,
-    reports: Annotated[Path | None, typer.Option(help="Where the evidence is. Without it: reports/.")] = None,
+    reports: Annotated[
+        Path | None, typer.Option(help="Where the evidence is. Without it: local/ and reports/.")
+    ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Even if no code of the project ran, or the case was edited since.")
     ] = False,
@@ -35,15 +37,13 @@ def issue(
 
     Home paths, user and host names, tokens and addresses are taken out.
     """
-    from gpu_casebook.evidence import evidence_files
     from gpu_casebook.issue.filing import file
     from gpu_casebook.issue.filing import gist as attach
     from gpu_casebook.issue.issue import LIMIT
 
     top = root()
     places = [reports] if reports else [reports_of(top), top / "reports"]
-    place = next((each for each in places if evidence_files(each, case)), places[0])
-    filed = file(top, case, place, environment, evidence, anyway=anyway)
+    filed = file(top, case, places, environment, evidence, anyway=anyway)
     # The report itself goes to stdout, so that it can be piped on; then what is said about it does not.
     say = partial(print, file=sys.stdout if output else sys.stderr)
     report = filed.issue

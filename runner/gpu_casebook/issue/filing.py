@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from gpu_casebook.errors import CasebookError, UsageError
@@ -41,13 +42,13 @@ class Filed:
 def file(
     root: Path,
     case: str,
-    reports: Path,
+    places: Sequence[Path],
     environment: str | None = None,
     evidence: Path | None = None,
     *,
     anyway: bool = False,
 ) -> Filed:
-    """Make the report from evidence that is there.
+    """Make the report from the best evidence in these reports directories.
 
     Raises UsageError if there is none, with the command that makes it; unless `anyway` also if no code of the project
     ran, or the case was edited since the evidence was made; and CasebookError if it can't be read.
@@ -63,10 +64,11 @@ def file(
         run = load(evidence)
         notes = [f"from {evidence}: {_summary(run)}"]
     else:
-        run, notes = _chosen(found, reports, environment)
+        run, notes = _chosen(found, places, environment)
     if run.case.id != found.id:
         raise UsageError(f"--evidence {evidence}: that is a run of {run.case.id}, not of {found.id}")
-    seen = {name: sightings[-1] for name, sightings in known(reports, found.id).history.items() if sightings}
+    histories = [known(place, found.id).history.items() for place in places]
+    seen = {name: sightings[-1] for name, sightings in chain.from_iterable(histories) if sightings}
     declared = found.manifest.environments.get(run.environment.name)
     source = Source(
         run=run,
@@ -76,7 +78,7 @@ def file(
         why=section_why(found.directory / "README.md"),
         variables=run.environment.variables or (declared.variables if declared else {}),
         link=_link(root, found.id),
-        bisections=bisections(reports, found.id),
+        bisections=[each for place in places for each in bisections(place, found.id)],
         sightings=seen,
         private=private(root),
     )
@@ -88,8 +90,8 @@ def file(
     return Filed(compose(source), found, run, [*_reasons_not_to(run, seen), *notes])
 
 
-def _chosen(case: Case, reports: Path, environment: str | None) -> tuple[Evidence, list[str]]:
-    runs = [(path.name, load(path)) for path in evidence_files(reports, case.id)]
+def _chosen(case: Case, places: Sequence[Path], environment: str | None) -> tuple[Evidence, list[str]]:
+    runs = [(path.name, load(path)) for place in places for path in evidence_files(place, case.id)]
     candidates = [(name, run) for name, run in runs if environment in {None, run.environment.name}]
     digest = case.digest()
     fresh = [run for _, run in candidates if run.case.digest == digest]

@@ -41,7 +41,7 @@ def watch(
     from gpu_casebook.text import plural
     from gpu_casebook.watch.watcher import watch as watch_case
 
-    out, place = Console(sys.stdout), reports or reports_of(root())
+    out, place = Console(sys.stdout), reports or reports_of(root(), published=True)
     chosen = chosen_cases(cases)
     if environment:
         for case in chosen:
