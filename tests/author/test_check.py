@@ -99,7 +99,7 @@ class TestCorpus:
     def test_stale_schema(self, checkout: Checkout, content: str | None) -> None:
         schema = checkout.root / "cases/case.schema.json"
         schema.unlink() if content is None else schema.write_text(content)
-        assert problems(checkout) == ["cases/case.schema.json:1: is out of date; write it: nox -s schema"]
+        assert problems(checkout) == ["cases/case.schema.json:1: is missing or out of date; write it: nox -s schema"]
         assert check_all(checkout.root, ["tiny"]) == []
 
     def test_directory_without_manifest(self, checkout: Checkout) -> None:

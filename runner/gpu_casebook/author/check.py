@@ -69,7 +69,7 @@ def check_all(root: Path, only: Sequence[str] = ()) -> list[Problem]:
 
 def _of_corpus(root: Path) -> Iterator[Problem]:
     if _text(root / SCHEMA) != schema_text():
-        yield Problem(SCHEMA, 1, "", "is out of date; write it: nox -s schema")
+        yield Problem(SCHEMA, 1, "", "is missing or out of date; write it: nox -s schema")
     for directory in sorted((root / "cases").glob("[!._]*/")):
         if not (directory / MANIFEST).is_file():
             yield Problem(f"cases/{directory.name}", 1, "", f"has no {MANIFEST}")
