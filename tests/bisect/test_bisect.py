@@ -239,7 +239,7 @@ class TestRefused:
     def test_it_is_one_clear_line(self, here: Path, words: Sequence[str], status: int, line: str) -> None:
         got, said = casebook(*words)
         assert (got, line in said, "Traceback" in said) == (status, True, False), said
-        assert not list(here.glob("reports/bisect/*.json"))
+        assert not list(here.glob("*/bisect/*.json"))
 
     def test_an_index_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def away(_package: str) -> Releases:

@@ -106,7 +106,7 @@ def test_cases_go_there_and_their_evidence_comes_back(checkout: Checkout, tmp_pa
     status, said = run(*CASEBOOK, "bundle-join", back, cwd=here, variables=KNOWN)
     assert (status, "2 of 2 confirmed" in said) == (0, True), said
     assert "(warning)" not in said
-    first, second = (load(here / f"reports/evidence/{name}/interpreter.venv.cpu.json") for name in ("first", "second"))
+    first, second = (load(here / f"local/evidence/{name}/interpreter.venv.cpu.json") for name in ("first", "second"))
     assert first.verdict is second.verdict is Verdict.CONFIRMED
     assert first.environment.exact
     assert all("no way out" in trial.stdout for trial in second.trials if cut_off)
@@ -141,7 +141,7 @@ def test_images_go_there_and_later_only_what_is_new(
     status, said = run(*CASEBOOK, "bundle-join", first, only, cwd=here, variables=KNOWN)
     assert (status, "3 of 3 confirmed" in said) == (0, True), said
     assert Returned.read(only).bundle.left_out
-    assert load(here / "reports/evidence/third/interpreter.docker.cpu.json").environment.exact
+    assert load(here / "local/evidence/third/interpreter.docker.cpu.json").environment.exact
 
 
 def travel(client: DockerClient, here: Path, there: Path, *words: object) -> Path:

@@ -138,7 +138,7 @@ class TestElsewhere:
         words = ["corpus", "--engine", "docker", "--image", python_image, "--jobs", "2", "--no-probes"]
         casebook(place, *words)
         for environment in ("one", "two"):
-            found = list(place.glob(f"reports/evidence/plain/{environment}.docker.cpu*.json"))
+            found = list(place.glob(f"local/evidence/plain/{environment}.docker.cpu*.json"))
             assert len(found) == 1
             assert Evidence.read(found[0]).verdict == "confirmed"
 
