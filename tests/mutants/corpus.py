@@ -59,8 +59,9 @@ def has_releases(subject: Subject) -> bool:
 
 
 def takes_many(subject: Subject) -> bool:
-    """Return whether one run says nothing of this failure: it is that runs differ."""
-    return bool(subject.case.expectation(subject.environment, Variant.REPRO).differs)
+    """Return whether one run says nothing of this failure: it is that runs differ, or shows in a part of them."""
+    expected = subject.case.expectation(subject.environment, Variant.REPRO)
+    return bool(expected.differs or expected.rate)
 
 
 def changes(subject: Subject) -> Iterator[Change]:
