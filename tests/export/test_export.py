@@ -142,7 +142,7 @@ def test_evidence_says_whether_it_is_of_these_scripts(
     monkeypatch.chdir(checkout.root)
     monkeypatch.setattr(hardware, "gpus", list)
     monkeypatch.setattr(choosing, "choose", lambda *_: FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]}))
-    assert casebook("case", "tiny")[0] == 0
+    assert casebook("case", "tiny", "--publish")[0] == 0
 
     def exported() -> dict[str, Any]:
         place = tmp_path / f"out{len(list(tmp_path.glob('out*')))}"
