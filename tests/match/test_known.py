@@ -110,7 +110,21 @@ def test_cases_are_read_again_once_they_change(tmp_path: Path, cache: Path) -> N
     assert titles(tmp_path) == ["from the cache"]
     (directory / "case.yaml").write_text(MANIFEST.replace("Sums", "Many sums"))
     assert titles(tmp_path) == ["Many sums are off"]
-    assert len([*cache.iterdir()]) == 1
+
+
+def test_a_few_corpora_are_kept_side_by_side_and_the_oldest_goes(tmp_path: Path, cache: Path) -> None:
+    for number in range(3):
+        write(tmp_path / f"{number}")
+        read_all(tmp_path / f"{number}")
+    made = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
+    for number in range(3):
+        read_all(tmp_path / f"{number}")
+    assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == made
+    for number in range(3, 6):
+        write(tmp_path / f"{number}")
+        read_all(tmp_path / f"{number}")
+    assert len({*cache.iterdir()}) == 4
+    assert len({*cache.iterdir()} & {*made}) == 1
 
 
 def test_the_index_is_the_same_from_the_cache(tmp_path: Path) -> None:
@@ -127,6 +141,7 @@ def test_a_cache_that_can_not_be_read_is_made_anew(tmp_path: Path, cache: Path, 
     read_all(tmp_path)
     kept(cache).write_text(broken)
     assert titles(tmp_path) == ["Sums are off"]
+    assert "Sums are off" in kept(cache).read_text()
 
 
 def test_without_a_place_for_the_cache_it_is_read_each_time(tmp_path: Path, cache: Path) -> None:

@@ -74,7 +74,7 @@ def changes(subject: Subject) -> Iterator[Change]:
     yield Change("repro is fixed", fixed, fixed, NOT, (Variant.FIXED, Variant.FIXED))
     yield Change("repro ends well before its check", _LEAVES + repro, fixed, NOT)
     yield Change("repro lacks a package", MISSING + repro, fixed, WRONG)
-    if expected.hang is None:  # what hangs does not come to its end
+    if expected.hang is None and expected.signal is None:  # what hangs or is killed does not come to its end
         yield Change("repro ends otherwise", _FAILS_AT_THE_END + repro, fixed, WRONG)
     yield Change("repro finds the disk full", NO_SPACE + repro, fixed, OPEN)
     yield Change("fixed is repro", repro, repro, FIX, (Variant.REPRO, Variant.REPRO))

@@ -23,6 +23,7 @@ from platformdirs import user_cache_path
 from gpu_casebook.files import read_text
 
 _FORMAT = 3
+_KEPT = 4  # indexes in the cache: of a checkout as it was and is, of the public corpus and of one's own
 _MANIFEST = "case.yaml"  # not imported: what checks manifests takes as long to load as the search itself
 _MOST_BYTES = 2**20
 _MOST_PRINTED = 4000  # characters, from the end
@@ -103,11 +104,13 @@ def read_all(*roots: Path) -> Corpus:
     read_anew = [each for path in directories if (each := read(path))]
     made = Corpus.of([case for case, _ in read_anew], [words for _, words in read_anew])
     with suppress(OSError):  # without a cache it is only slower
-        shutil.rmtree(cache, ignore_errors=True)
-        cache.mkdir(parents=True)
+        cache.mkdir(parents=True, exist_ok=True)
+        for old in sorted(cache.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=cache) as directory:
             made.index.save(directory, show_progress=False)
             Path(directory, "cases.json").write_text(json.dumps({"cases": made.cases}), encoding="utf-8")
+            shutil.rmtree(kept, ignore_errors=True)  # it could not be read
             Path(directory).rename(kept)
             Path(directory).mkdir()  # for its own removal
     return made
