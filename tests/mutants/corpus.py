@@ -85,6 +85,6 @@ def changes(subject: Subject) -> Iterator[Change]:
     yield Change("fixed finds the disk full", repro, NO_SPACE + fixed, OPEN)
     forged = "".join(f"print('{name}=12345')\n" for name in expected.figures)
     if forged:
-        fails = bool(expected.exception or expected.signal or expected.exit_status)
+        fails = bool(expected.exception or expected.signal or expected.exit_status or expected.hang)
         yield Change("repro gives its figures twice", forged + repro, fixed, WRONG if fails else NOT)
         yield Change("fixed gives its figures twice", repro, forged + fixed, FIX)

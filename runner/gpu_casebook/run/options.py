@@ -3,7 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from gpu_casebook.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +100,30 @@ FLAGS: dict[str, Flag] = {each.name: each.metadata["flag"] for each in dataclass
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in dataclasses.fields(Options)}
 CORPUS = [name for name, flag in FLAGS.items() if flag.corpus]
 """Fields that a run of the corpus takes."""
+
+
+def check_over(over: Sequence[str]) -> None:
+    """Raise UsageError for what is neither the file of a wheel nor a requirement."""
+    # Imported where they are needed: every command loads this module, and with these pydantic.
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415
+
+    from gpu_casebook.pins import is_wheel  # noqa: PLC0415
+
+    for each in over:
+        wrong = False
+        try:
+            if is_wheel(each):
+                parse_wheel_filename(Path(each).name)
+                Path(each).open("rb").close()
+            else:
+                wrong = bool(Requirement(each).url)
+        except InvalidWheelFilename:
+            remedy = "build one: pip wheel --no-deps REQUIREMENT"
+            raise UsageError(f"--with {each}: not the name of a wheel; {remedy}") from None
+        except InvalidRequirement:
+            wrong = True
+        except OSError as error:
+            raise UsageError(f"--with {each}: can't be read: {error.strerror}") from None
+        if wrong:
+            raise UsageError(f"--with {each}: neither a wheel's file, *.whl, nor a requirement such as triton==3.7.0")

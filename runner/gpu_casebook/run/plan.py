@@ -3,10 +3,8 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
 
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
@@ -17,9 +15,8 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import MACHINE, pins, problems
-from gpu_casebook.pins import is_wheel
 from gpu_casebook.places import as_command
-from gpu_casebook.run.options import Options
+from gpu_casebook.run.options import Options, check_over
 from gpu_casebook.trial import Limits, Recipe, TrialRequest, Watch
 
 
@@ -145,7 +142,7 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     if options.over:
         if not engine.takes_over:
             raise UsageError(f"--with: the {engine.name} engine puts nothing over an environment; add --engine docker")
-        _check_over(options.over)
+        check_over(options.over)
     if options.zygote and not engine.can_fork:
         raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine docker, or leave it out")
     if same := case.same_scripts():
@@ -212,24 +209,3 @@ def why_not(
         if reason := hardware.meets(spec, chosen):
             return reason
     return None if engine.gpu_access() else f"the {engine.name} engine has no way to a GPU here"
-
-
-def _check_over(over: Sequence[str]) -> None:
-    """Raise UsageError for what is neither the file of a wheel nor a requirement."""
-    for each in over:
-        wrong = False
-        try:
-            if is_wheel(each):
-                parse_wheel_filename(Path(each).name)
-                Path(each).open("rb").close()
-            else:
-                wrong = bool(Requirement(each).url)
-        except InvalidWheelFilename:
-            remedy = "build one: pip wheel --no-deps REQUIREMENT"
-            raise UsageError(f"--with {each}: not the name of a wheel; {remedy}") from None
-        except InvalidRequirement:
-            wrong = True
-        except OSError as error:
-            raise UsageError(f"--with {each}: can't be read: {error.strerror}") from None
-        if wrong:
-            raise UsageError(f"--with {each}: neither a wheel's file, *.whl, nor a requirement such as triton==3.7.0")
