@@ -1,16 +1,18 @@
 """Bytecode of modules that environments share."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpu_casebook.engines.venv import bytecode
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.packages import uv
-from tests.engines.subjects import this_python
+from tests.engines.subjects import eventually, this_python
 
 SOURCE = "def fails():\n    raise ValueError(__file__)\n"
 
@@ -100,3 +102,23 @@ def test_without_links_every_environment_compiles(shared: Shared, monkeypatch: p
     for directory in (first, second):
         shared.compiled(directory)
         assert bytecode_of(directory).stat().st_nlink == 1
+
+
+def test_an_interrupt_leaves_no_compiler_behind(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "lib").mkdir()
+    text = "".join(f"def f{number}(a): return [a + {number}, {{'a': a}}]\n" for number in range(3000))
+    for number in range(300):
+        (tmp_path / "lib" / f"module{number}.py").write_text(text)
+
+    def compilers() -> int:
+        shown = (each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"]))
+        return sum("compileall" in words and words[-1] == str(tmp_path / "lib") for words in shown)
+
+    script = "import pathlib, sys; from gpu_casebook.packages import uv; uv.compile_bytecode(pathlib.Path(sys.argv[1]))"
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stderr=subprocess.DEVNULL) as runner:
+        eventually(lambda: compilers() > 1)
+        runner.send_signal(signal.SIGINT)
+        assert runner.wait(60) != 0
+    eventually(lambda: compilers() == 0)

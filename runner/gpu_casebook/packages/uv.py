@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -115,7 +116,14 @@ def install(
 def compile_bytecode(directory: Path) -> None:
     """Compile all modules of an environment, without running a line of them: not a .pth file's either."""
     command = [str(directory / "bin" / "python"), "-I", "-S", "-m", "compileall", "-q", "-j0", str(directory / "lib")]
-    captured(command, {})  # status 1 is a module for another Python
+    quiet = subprocess.DEVNULL
+    # Its workers wait for ever once it is killed, so that an interrupt must end all of them.
+    with subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env={}, start_new_session=True) as process:
+        try:
+            process.wait()  # status 1 is a module for another Python
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def forget(packages: Sequence[str], store: Path) -> None:
