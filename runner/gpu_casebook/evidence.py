@@ -173,6 +173,8 @@ class Sharing(Document):
 
     at_once: int
     """So many ran at once at most."""
+    memory_bytes: int | None = None
+    """Of a GPU, as the first trial took it; unknown where no GPU is used or the driver does not tell."""
     repeated: str | None = None
     """What a trial beside others did that was not expected: all that count were then repeated, without others."""
 

@@ -84,6 +84,11 @@ def engine(said: str = LOCATED, **ends: Sequence[TrialResult]) -> FakeEngine:
     return on
 
 
+def plain_trial(on: FakeEngine) -> TrialRequest:
+    """Return a trial of repro as all but the first one are, which is measured."""
+    return next(request for request in on.requests[1:] if request.arguments == on.requests[0].arguments)
+
+
 def go(case: Case, on: FakeEngine | VenvEngine, **options: object) -> Evidence:
     console = Console(io.StringIO())
     result = run_case(case, Options(environment="current", **options), on, console)  # type: ignore[arg-type]
@@ -116,7 +121,7 @@ class TestSanitizedTrials:
     def test_how_it_is_run(self, case: Case) -> None:
         on = engine(repro=[PLAIN], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
         go(case, on, probes=False)
-        plain, under = on.requests[0], on.requests[-1]
+        plain, under = plain_trial(on), on.requests[-1]
         assert list(under.wrapper)[:3] == ["/opt/cuda/bin/compute-sanitizer", "--tool", "memcheck"]
         assert under.variables["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "1"
         assert under.limits.timeout_s > plain.limits.timeout_s
@@ -208,7 +213,7 @@ class TestProbes:
     def test_launch_blocking_is_the_same_trial_with_one_variable_more(self, checkout: Checkout) -> None:
         on = engine(repro=[PLAIN], memcheck_repro=[FAULTY])
         self.probed(checkout, on)
-        plain, probe = on.requests[0], on.requests[-1]
+        plain, probe = plain_trial(on), on.requests[-1]
         assert probe.variables == {**plain.variables, "CUDA_LAUNCH_BLOCKING": "1"}
         assert (probe.arguments, probe.files, probe.gpus) == (plain.arguments, plain.files, plain.gpus)
 
@@ -257,7 +262,7 @@ class TestProbes:
         memcheck, initcheck = sanitizers(self.silent(checkout, on))
         assert (memcheck.report.cached, initcheck.report.cached) == (True, False)
         assert memcheck.report.findings == []
-        plain, (first, again, other) = on.requests[0], [it for it in on.requests if it.wrapper]
+        plain, (first, again, other) = plain_trial(on), [it for it in on.requests if it.wrapper]
         assert again.variables == plain.variables
         assert first.variables == other.variables == {**plain.variables, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         assert again.wrapper == first.wrapper

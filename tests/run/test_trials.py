@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpu_casebook import console
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
+from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
@@ -91,6 +93,19 @@ def test_after_the_first_trial_as_many_run_at_once_as_there_are_cores(case: Case
     assert order(evidence) == IN_TURN
     assert evidence.sharing == Sharing(at_once=4)
     assert "up to 4 at once" in case_page([evidence])
+
+
+def test_the_page_says_what_the_first_trial_took_of_the_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(guard: Guard, *asked: Any, measure: bool = False) -> TrialResult:
+        if measure:
+            guard.measured = 3_200_000_000
+        return run(guard, *asked, measure=measure)
+
+    run = Guard.run
+    monkeypatch.setattr(Guard, "run", measured)
+    evidence, _ = go(case, Counting(4))
+    assert evidence.sharing == Sharing(at_once=4, memory_bytes=3_200_000_000)
+    assert "up to 4 at once, each with 3.2 GB of the GPU" in case_page([evidence])
 
 
 def test_the_next_trial_begins_as_soon_as_one_has_ended(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pynvml
 from gpu_casebook.devices import hardware, kernel_log, ledger
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
+from gpu_casebook.devices.meter import Meter
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
 from gpu_casebook.evidence import Xid
 from gpu_casebook.trial import Note, TrialRequest, TrialResult
@@ -119,6 +120,7 @@ class Guard:
         self._last = threading.local()
         self._stopped = threading.Event()
         self.waiting = 0  # trials that wait for room on a GPU
+        self.measured: int | None = None  # bytes of a GPU that a trial took; None if nobody saw
 
     @property
     def xids(self) -> Sequence[Xid]:
@@ -134,10 +136,11 @@ class Guard:
             return nullcontext()
         return ledger.hold([gpu.index for gpu in self._gpus], wait)
 
-    def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+    def run(self, prepared: Prepared, request: TrialRequest, *, measure: bool = False) -> TrialResult:
         """Run a trial as the engine does, unless a GPU is unfit before it; a GPU that broke meanwhile spoils it.
 
-        A trial that shares GPUs waits until there is room.
+        A trial that shares GPUs waits until there is room for what is declared, or for what the one before it took
+        that was to `measure`.
         """
         self._last.xids = ()
         self._pause(0.0)
@@ -146,10 +149,16 @@ class Guard:
         with ExitStack() as held:
             self._count_waiting(1)
             try:
-                held.enter_context(ledger.hold([gpu.index for gpu in self._gpus], self._say, self._share, self._pause))
+                room = max(self._share, self.measured or 0)
+                held.enter_context(ledger.hold([gpu.index for gpu in self._gpus], self._say, room, self._pause))
             finally:
                 self._count_waiting(-1)
-            return self._run(prepared, request)
+            if not measure:
+                return self._run(prepared, request)
+            meter = held.enter_context(Meter([gpu.uuid for gpu in self._gpus]))
+            result = self._run(prepared, replace(request, variables={**request.variables, **meter.variables}))
+            self.measured = meter.peak_bytes
+            return result
 
     def _count_waiting(self, more: int) -> None:
         with self._checks:

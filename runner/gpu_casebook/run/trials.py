@@ -43,7 +43,7 @@ TRIAL_BYTES = 4 * 2**30
 MORE = {Variant.REPRO: 1, Variant.FIXED: 2}
 """Trials that a repetition takes on top: 4 and 6 in the place of 3 and 4. The worst chance to confirm a fix that does
 nothing is 0.95 % then, both chances together; with 3 and 4 again it would be 1.66 %."""
-ROOM = 2.0
+ROOM = 1.25
 """The longest trial so far, times as many as run at once, times this, fits the timeout: they may all share a core."""
 
 _POLL_S = 0.2
@@ -115,7 +115,7 @@ class Trials:
                 self.console.say(f"  {why}: the forked ones are dropped, and fresh ones follow")
                 trials, most = self._sequence([trial for trial in trials if trial.number <= fresh], asked, advance)
                 at_once = max(at_once, most)
-            sharing = Sharing(at_once=at_once) if at_once > 1 else None
+            sharing = Sharing(at_once=at_once, memory_bytes=self.guard.measured) if at_once > 1 else None
             odd = next((trial for trial in _last_tries(trials) if trial.outcome is not Outcome.AS_EXPECTED), None)
             settled = decide(trials, asked).verdict is Verdict.CONFIRMED or asked.measured or self.guard.given_up
             if sharing and odd and not settled:
@@ -125,7 +125,7 @@ class Trials:
                 clean = max(asked.trials, asked.clean) + MORE[Variant.FIXED]
                 again = replace(asked, trials=asked.trials + MORE[Variant.REPRO], clean=clean)
                 trials, _ = self._sequence(first, again, advance, share=False)
-                sharing = Sharing(at_once=at_once, repeated=why)
+                sharing = sharing.model_copy(update={"repeated": why})
         if self.guard.given_up:
             self.console.say(f"  no more trials: {self.guard.given_up}")
         elif not Tally(trials, asked).used(Variant.FIXED):
@@ -195,9 +195,11 @@ class Trials:
 
     def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
         request = replace(self.plan.request(variant, self.files), zygote=forked)
+        # The first one, which runs alone; forked ones have the variables of the process that they come from.
+        measure = (variant, number) == (Variant.REPRO, 1) and not forked
 
         def once() -> _Tried:
-            result = self.guard.run(self.environments[variant], request)
+            result = self.guard.run(self.environments[variant], request, measure=measure)
             return self._judged(variant, number, result), result
 
         return tries(once, lambda tried: tried[0].outcome is Outcome.INFRA and not self.guard.given_up)
