@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain
 from pathlib import Path
 from symtable import symtable
 
@@ -246,7 +246,7 @@ def changed_lines(one: str, other: str) -> int:
     a, b = one.splitlines(), other.splitlines()
     # Nearly all is equal at both ends, which a SequenceMatcher takes ten times as long to see.
     for _ in ("start", "end"):
-        equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+        equal = fix.common_start(a, b)
         a, b = a[equal:][::-1], b[equal:][::-1]
     if max(len(a), len(b)) <= MAX_FIX_LINES:
         return max(len(a), len(b))
