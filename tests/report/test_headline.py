@@ -181,13 +181,14 @@ def test_out_of_bounds_in_silence() -> None:
 
 
 def test_wrong_numbers_and_what_a_probe_found() -> None:
-    said = evidence(reasons=["Reproduces in 3 of 3 runs: rel_err=0.5 (> 1e-2); the fix holds in 3 of 3."])
+    how = "ran to its end, rel_err=0.5 (> 1e-2)"
+    said = evidence(reasons=[f"Reproduces in 3 of 3 runs: {how}; the fix holds in 3 of 3."])
     wrong = said.model_copy(
         update={"trials": run(PROVED).trials, "probes": [under("uninitialized_read.initcheck", Tool.INITCHECK)]}
     )
     assert plain(headline(wrong)) == (
-        "Reproduces in 3 of 3 runs: rel_err=0.5 (> 1e-2), and initcheck finds a read of 4 bytes of global memory that "
-        "nobody wrote, in read_uninitialized at uninitialized_read.cu:4" + HOLDS
+        f"Reproduces in 3 of 3 runs: {how}, and initcheck finds a read of 4 bytes of global memory that nobody "
+        "wrote, in read_uninitialized at uninitialized_read.cu:4" + HOLDS
     )
 
 

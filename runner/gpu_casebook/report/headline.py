@@ -2,8 +2,9 @@
 
 For a GPU fault the headline says what happened, and where it showed: this replaces the "how it fails" part of the
 verdict's own headline. It is the fault of an ordinary trial: what compute-sanitizer found is told of it only where the
-case declares that, or where both come of one launch. Phrases for CUDA errors are here; those for what it found are in
-`gpu_casebook.reading.findings`, those for how a trial ended in `gpu_casebook.judging`.
+case declares that, or where both come of one launch. Where no CUDA error shows, an undeclared finding stands after what
+is declared. Phrases for CUDA errors are here; those for what it found are in `gpu_casebook.reading.findings`, those for
+how a trial ended in `gpu_casebook.judging`.
 """
 
 import math
@@ -95,18 +96,22 @@ def _fault(run: Evidence, how: str) -> str:
         told = found if found and _of_one_launch(run, found) else None
         return f"{_error(trial.observation, told)}{_assertion(trial)}{_place(run, trial)}"
     if found:
-        shows = "no error shows" if how.startswith(_SILENT) else how
+        shows = "no error shows" if how.startswith(_SILENT) and _is_declared(run) else how
         return f"{shows}, and {found.tool} finds {_marked(found)}"
     return ""
 
 
 def _of_one_launch(run: Evidence, found: Finding) -> bool:
     """Return whether a finding is declared, or was launched at the line where launch blocking has the error."""
-    if any(report.declared is not None for report in _reports(run)):
+    if _is_declared(run):
         return True
     at = next((said.launched for said in map(words, run.probes) if said.launched), None)
     inside = [frame for frame in found.host_frames if at and f" in {at.file}:" in frame]
     return bool(at and inside and inside[0].endswith(f" in {at.file}:{at.line}"))
+
+
+def _is_declared(run: Evidence) -> bool:
+    return any(report.declared is not None for report in _reports(run))
 
 
 def _reports(run: Evidence) -> list[SanitizerReport]:
