@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,20 +15,23 @@ from gpu_casebook import console
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict, evidence_path
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.manifest.model import CLEAN
+from gpu_casebook.places import reports_of
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, TrialRequest, TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
+from tests.devices.test_hardware import H200
 from tests.fakes import FIXED, REPRO, FakeEngine
 from tests.run.test_pipeline import PASSED
 
 WAIT_S = 30.0
+MIB = 2**20
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +97,64 @@ def test_after_the_first_trial_as_many_run_at_once_as_there_are_cores(case: Case
     assert order(evidence) == IN_TURN
     assert evidence.sharing == Sharing(at_once=4)
     assert "up to 4 at once" in case_page([evidence])
+
+
+def known(case: Case, longest_s: float, environment: str = "interpreter", memory_bytes: int | None = None) -> None:
+    """Keep evidence with a trial that took so long, and so much of a GPU."""
+    evidence, _ = go(case, FakeEngine({"repro.py": [REPRO], "fixed.py": [replace(FIXED, duration_s=longest_s)]}))
+    named = evidence.environment.model_copy(update={"name": environment})
+    sharing = Sharing(at_once=2, memory_bytes=memory_bytes)
+    evidence = evidence.model_copy(update={"environment": named, "sharing": sharing})
+    evidence.write(evidence_path(reports_of(case.directory.parents[1]), evidence))
+
+
+def test_where_it_is_known_how_long_it_takes_the_first_is_not_alone(case: Case) -> None:
+    known(case, 1.0)
+    begun, waited, four = list[TrialRequest](), list[bool](), threading.Event()
+
+    def wait_for_four(request: TrialRequest) -> None:
+        begun.append(request)
+        if len(begun) == 4:
+            four.set()
+        waited.append(four.wait(5.0))
+
+    on = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
+    on.before_trial = wait_for_four
+    evidence, _ = go(case, on)
+    assert all(waited)
+    assert (evidence.verdict, order(evidence)) == (Verdict.CONFIRMED, IN_TURN)
+
+
+def test_the_first_is_alone_where_trials_are_known_to_take_too_long(case: Case) -> None:
+    known(case, case.manifest.timeout)
+    beside: list[int] = []
+
+    def slow(_request: TrialRequest) -> None:
+        beside.append(len(on.requests))
+        if len(beside) == 1:
+            time.sleep(0.2)
+
+    on = FakeEngine({"repro.py": [REPRO], "fixed.py": [FIXED]})
+    on.before_trial = slow
+    go(case, on)
+    assert beside[:2] == [0, 1]  # the second one began when the first had ended
+
+
+@pytest.mark.parametrize(
+    ("more", "waits_for"),
+    [("", 5 * MIB), ("gpu_memory: 3MiB", 5 * MIB), ("gpu_memory: 8MiB", 8 * MIB), ("alone: true", None)],
+)
+def test_a_trial_waits_for_as_much_memory_as_it_is_known_to_take(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, more: str, waits_for: int | None
+) -> None:
+    known(made(checkout), 1.0, "current", 5 * MIB)
+    case = made(checkout, MANIFEST.replace("gpus: 1", f"gpus: 1\n    {more}"))
+    begin = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr("gpu_casebook.run.pipeline.guarded", begin)
+    monkeypatch.setattr(hardware, "gpus", lambda: [H200])
+    with pytest.raises(KeyboardInterrupt):
+        run_case(case, Options(), FakeEngine({}, GpuAccess(mode="direct")), Console(io.StringIO()))
+    assert begin.call_args.kwargs["share"] == waits_for
 
 
 def test_the_page_says_what_the_first_trial_took_of_the_gpu(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,8 +260,8 @@ def test_a_second_chance_confirms_nothing_wrongly_more_often() -> None:
     repro, fixed = 3 + trials.MORE[Variant.REPRO], CLEAN + trials.MORE[Variant.FIXED]
 
     def wrongly(rate: float, repro: int, fixed: int) -> float:
-        beside = rate**2 * (1 - rate) ** CLEAN  # the first trial is the same in both
-        return rate * (beside + (1 - beside) * rate ** (repro - 1) * (1 - rate) ** fixed)
+        beside = rate**3 * (1 - rate) ** CLEAN
+        return beside + (1 - beside) * rate**repro * (1 - rate) ** fixed
 
     rates = [step / 1000 for step in range(1001)]
     assert max(wrongly(rate, repro, fixed) for rate in rates) < 0.01

@@ -15,6 +15,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.attesting import attested
+from gpu_casebook.run.known import Needs, needs
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import Bench, run_probes
@@ -28,8 +29,10 @@ def run_case(case: Case, options: Options, engine: Engine, console: Console) -> 
     plan = make_plan(case, options, engine)
     if isinstance(plan, Skipped):
         return plan
-    with guarded(engine, plan.gpus, console.say, share=plan.share) as guard:
-        return _Run(plan, guard, console).evidence()
+    known = needs(case, plan.environment)
+    share = None if plan.share is None else max(plan.share, known.memory_bytes)
+    with guarded(engine, plan.gpus, console.say, share=share) as guard:
+        return _Run(plan, guard, console, known).evidence()
 
 
 def prepare_case(case: Case, options: Options, engine: Engine, console: Console) -> Skipped | None:
@@ -69,6 +72,7 @@ class _Run:
     plan: Plan
     guard: Guard
     console: Console
+    known: Needs
 
     @property
     def engine(self) -> Engine:
@@ -90,7 +94,7 @@ class _Run:
                 return Skipped(plan.case.id, [f"{plan.environment}: {reason}"])
             plan.refuse_unfit({variant: place.attestation for variant, place in places.items()})
             prepared_for = {variant: place.prepared for variant, place in places.items()}
-            ordinary = Trials(plan, self.guard, self.console, files, prepared_for)
+            ordinary = Trials(plan, self.guard, self.console, files, prepared_for, self.known.longest_s)
             trials, sharing = ordinary.run()
             bench = Bench(plan, self.guard, self.console, prepared_for)
             sanitized, decision = _under_a_tool(bench, trials)

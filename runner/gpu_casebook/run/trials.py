@@ -1,14 +1,15 @@
 """The trials of a case: both variants in turns, each in a fresh process, until the verdict is settled.
 
-The first one runs alone. If it did what is expected, the next ones run side by side: those that would follow if each
-did what is expected, the next of them as soon as one has ended. They count in that order, and only as far as they would
-have been run one after the other, so that a sequential rule stops where it would have stopped.
+They run side by side where it is known how long one takes: from evidence of earlier runs, else from the first one,
+which runs alone. Those run that would follow if each did what is expected, the next of them as soon as one has ended.
+They count in that order, and only as far as they would have been run one after the other, so that a sequential rule
+stops where it would have stopped.
 
 Where a declared rate takes many trials, most of them may be forked: `run.forks` says when, and why that is sound.
 
-If a trial beside others went otherwise, in its last try, and the case is not confirmed, sharing may be why: all but
-the first are repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition takes
-more trials. A measured rate is not repeated, as its trials differ anyhow.
+If a trial beside others went otherwise, in its last try, and the case is not confirmed, sharing may be why: all are
+repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition takes more trials. A
+measured rate is not repeated, as its trials differ anyhow.
 """
 
 import math
@@ -94,6 +95,8 @@ class Trials:
     console: Console
     files: Mapping[str, bytes]
     environments: Mapping[Variant, Prepared]
+    longest_s: float = 0.0
+    """How long a trial is known to take; 0 if unknown."""
     loaded: dict[Variant, Loaded] = field(default_factory=dict, init=False)
     progress: Progress = field(init=False)
     dropped: list[str] = field(default_factory=list, init=False)
@@ -121,10 +124,9 @@ class Trials:
             if sharing and odd and not settled:
                 why = summary_of(odd)
                 self.console.say(f"  beside others, {why}; repeated one after the other")
-                first = [trial for trial in trials if (trial.variant, trial.number) == (Variant.REPRO, 1)]
                 clean = max(asked.trials, asked.clean) + MORE[Variant.FIXED]
                 again = replace(asked, trials=asked.trials + MORE[Variant.REPRO], clean=clean)
-                trials, _ = self._sequence(first, again, advance, share=False)
+                trials, _ = self._sequence([], again, advance, share=False)
                 sharing = sharing.model_copy(update={"repeated": why})
         if self.guard.given_up:
             self.console.say(f"  no more trials: {self.guard.given_up}")
@@ -188,14 +190,14 @@ class Trials:
     def _room(self, trials: Sequence[Trial]) -> int:
         """Return how many trials may run at once after these."""
         odd = any(trial.outcome is not Outcome.AS_EXPECTED for trial in trials)
-        if not trials or (odd and not self.plan.terms.measured):
+        longest = max((trial.duration_s for trial in trials), default=self.longest_s)
+        if not longest or (odd and not self.plan.terms.measured):
             return 1
-        longest = max(0.01, *(trial.duration_s for trial in trials))
         return max(1, min(_at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
 
     def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
         request = replace(self.plan.request(variant, self.files), zygote=forked)
-        # The first one, which runs alone; forked ones have the variables of the process that they come from.
+        # The first one; forked ones have the variables of the process that they come from.
         measure = (variant, number) == (Variant.REPRO, 1) and not forked
 
         def once() -> _Tried:

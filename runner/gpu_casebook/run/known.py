@@ -1,0 +1,37 @@
+"""What the trials of a case need, as far as evidence of earlier runs tells: the first one need not run alone then."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gpu_casebook.errors import CasebookError
+from gpu_casebook.evidence import Evidence, evidence_files, load
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.places import reports_of
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The most that trials of a case in one environment took, on any machine."""
+
+    longest_s: float = 0.0
+    """Of one trial, also beside others; 0 if unknown."""
+    memory_bytes: int = 0
+    """Of a GPU; 0 if unknown."""
+
+
+def needs(case: Case, environment: str) -> Needs:
+    """Return what evidence tells: that of the corpus and a user's own, of the same scripts or earlier ones."""
+    runs = list(_runs(case, environment))
+    return Needs(
+        max((trial.duration_s for run in runs for trial in run.trials), default=0.0),
+        max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
+    )
+
+
+def _runs(case: Case, environment: str) -> Iterator[Evidence]:
+    root = case.directory.parents[1]
+    for reports in dict.fromkeys(reports_of(root, published=published) for published in (True, False)):
+        for path in evidence_files(reports, case.id, environment):
+            with suppress(CasebookError):  # what can't be read tells nothing
+                yield load(path)

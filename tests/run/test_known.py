@@ -1,0 +1,61 @@
+"""What evidence tells of trials that are to come."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from gpu_casebook.evidence import Sharing, evidence_path
+from gpu_casebook.manifest.case import Case, find
+from gpu_casebook.places import reports_of
+from gpu_casebook.run.known import Needs, needs
+from tests.conftest import IMAGES, Checkout, write_locks
+from tests.fakes import FIXED, REPRO
+from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence
+
+NAME = "cpu"
+
+
+@pytest.fixture
+def case(checkout: Checkout) -> Case:
+    write_locks(checkout.write().parent)
+    return find(checkout.root, "tiny", IMAGES)
+
+
+def keep(
+    case: Case, seconds: float, memory: int | None = None, *, published: bool, name: str = NAME, engine: str = "venv"
+) -> None:
+    run = evidence(
+        replace(REPRO, duration_s=seconds),
+        replace(FIXED, duration_s=0.1),
+        case=CASE.model_copy(update={"id": case.id}),
+        environment=ENVIRONMENT.model_copy(update={"name": name}),
+        engine=ENGINE.model_copy(update={"name": engine}),
+        sharing=Sharing(at_once=2, memory_bytes=memory),
+        started=datetime(2026, 11, 21, tzinfo=UTC),
+    )
+    run.write(evidence_path(reports_of(case.directory.parents[1], published=published), run))
+
+
+def test_without_evidence_nothing_is_known(case: Case) -> None:
+    assert needs(case, NAME) == Needs()
+
+
+def test_the_most_that_any_trial_took(case: Case) -> None:
+    keep(case, 7.0, 3, published=True)
+    keep(case, 90.0, None, published=True, engine="docker")
+    keep(case, 5.0, 8, published=False)
+    assert needs(case, NAME) == Needs(longest_s=90.0, memory_bytes=8)
+
+
+def test_another_environment_tells_nothing(case: Case) -> None:
+    keep(case, 90.0, 3, published=True, name="current")
+    assert needs(case, NAME) == Needs()
+
+
+def test_evidence_that_cannot_be_read_tells_nothing(case: Case) -> None:
+    keep(case, 7.0, published=True)
+    keep(case, 5.0, published=False)
+    (path,) = reports_of(case.directory.parents[1], published=True).rglob("*.json")
+    path.write_text("{")
+    assert needs(case, NAME) == Needs(longest_s=5.0)
