@@ -2,8 +2,8 @@
 
 `python -m tests.bench_forked --case CASE --environment NAME --trials N`, or `nox -s bench -- forked-docker` with the
 variables CASEBOOK_BENCH_CASE, CASEBOOK_BENCH_ENVIRONMENT, CASEBOOK_BENCH_TRIALS, CASEBOOK_BENCH_FRESH (as many fresh
-ones, where so many would take too long), CASEBOOK_BENCH_ENGINE and CASEBOOK_BENCH_GPU. The variant is repro, the rates
-are how often it failed as declared.
+ones, where so many would take too long), CASEBOOK_BENCH_ENGINE, CASEBOOK_BENCH_IMAGE (in the place of the case's own)
+and CASEBOOK_BENCH_GPU. The variant is repro, the rates are how often it failed as declared.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Ran(NamedTuple):
 
 
 def trials(plan: Plan, engine: Engine, count: int, *, forked: bool) -> Ran:
-    prepared = engine.prepare(recipe(plan.case, plan.environment, VARIANT), lambda _line: None)
+    prepared = engine.prepare(recipe(plan.case, plan.environment, VARIANT, plan.options), lambda _line: None)
     request = replace(plan.request(VARIANT, plan.case.payload()), zygote=forked)
     expectation = plan.case.expectation(plan.environment, VARIANT)
     took, failed, stories = list[float](), 0, dict[str, None]()
@@ -69,6 +69,14 @@ def trials(plan: Plan, engine: Engine, count: int, *, forked: bool) -> Ran:
     return Ran(took, failed, "; ".join(stories))
 
 
+def told(name: str, ran: Ran) -> Ran:
+    """Print it at once: the next part may take minutes."""
+    mean, median = statistics.mean(ran.each_s), statistics.median(ran.each_s)
+    line = f"{name}: {mean:.2f} s a trial (median {median:.2f} s, first {ran.each_s[0]:.2f} s), failed in {ran.rate}"
+    row("", line)
+    return ran
+
+
 def main(words: Sequence[str]) -> None:
     given = os.environ.get
     parser = argparse.ArgumentParser(description=__doc__, prog="bench_forked")
@@ -77,28 +85,21 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--trials", type=int, default=int(given("CASEBOOK_BENCH_TRIALS", str(TRIALS))))
     parser.add_argument("--fresh", type=int, default=int(given("CASEBOOK_BENCH_FRESH", "0")))
     parser.add_argument("--engine", default=given("CASEBOOK_BENCH_ENGINE", "docker"))
+    parser.add_argument("--image", default=given("CASEBOOK_BENCH_IMAGE"))
     parser.add_argument("--gpu", type=int, default=given("CASEBOOK_BENCH_GPU"))
     asked = parser.parse_args(words)
     found = find(ROOT, asked.case, known_images(ROOT))
     with registry.kind(asked.engine).connect(ROOT) as engine:
         gpus = None if asked.gpu is None else [int(asked.gpu)]
-        plan = make_plan(found, Options(environment=asked.environment, gpus=gpus), engine)
+        plan = make_plan(found, Options(environment=asked.environment, gpus=gpus, image=asked.image), engine)
         if isinstance(plan, Skipped):
             return row(NAME, f"not measured: {'; '.join(plan.reasons)}")
         trials(plan, engine, 1, forked=False)  # what is read from the disk is in memory then
-        fresh = trials(plan, engine, asked.fresh or asked.trials, forked=False)
-        forked = trials(plan, engine, asked.trials, forked=True)
+        row(NAME, f"{asked.case}/{asked.environment} ({asked.engine})")
+        fresh = told("fresh", trials(plan, engine, asked.fresh or asked.trials, forked=False))
+        forked = told("forked", trials(plan, engine, asked.trials, forked=True))
     ratio = statistics.mean(fresh.each_s) / statistics.mean(forked.each_s)
-    row(
-        NAME,
-        f"{asked.case}/{asked.environment} ({asked.engine}), {forked.n} trials: {ratio:.1f} times faster (wanted 4)",
-    )
-    for name, ran in (("fresh", fresh), ("forked", forked)):
-        mean, median = statistics.mean(ran.each_s), statistics.median(ran.each_s)
-        row(
-            "",
-            f"{name}: {mean:.2f} s a trial (median {median:.2f} s, first {ran.each_s[0]:.2f} s), failed in {ran.rate}",
-        )
+    row("", f"{forked.n} forked trials: {ratio:.1f} times faster (wanted 4)")
     apart = differ(fresh.failed, fresh.n, forked.failed, forked.n)
     row("", f"rates {'DIFFER' if apart else 'do not differ'} at 5 %; {forked.story}")
     return None
