@@ -1,0 +1,32 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["torch==2.13.0", "numpy==2.2.6", "accelerate==1.12.0", "tokenizers==0.22.1", "transformers==4.57.4"]
+# ///
+"""A training script's command line has --lr_scheduler_kwargs with JSON, as documented, and is refused before it trains.
+
+What to look for: argparse's usage, "invalid dict value", and exit status 2. In the other variant last_lr=1e-06 is the
+min_lr that was asked for.
+"""
+
+import torch
+from transformers import HfArgumentParser, TrainingArguments, get_scheduler
+
+STEPS = 10
+COMMAND_LINE = ["--learning_rate", "1e-4", "--lr_scheduler_type", "cosine_with_min_lr"]
+COMMAND_LINE += ["--lr_scheduler_kwargs", '{"min_lr": 1e-6}', "--use_cpu", "True", "--output_dir", "out"]
+
+
+def main() -> None:
+    (arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(COMMAND_LINE)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=arguments.learning_rate)
+    scheduler = get_scheduler(
+        arguments.lr_scheduler_type, optimizer, 0, STEPS, scheduler_specific_kwargs=arguments.lr_scheduler_kwargs
+    )
+    for _ in range(STEPS):
+        optimizer.step()
+        scheduler.step()
+    print(f"last_lr={scheduler.get_last_lr()[0]:.3g}")
+
+
+if __name__ == "__main__":
+    main()
