@@ -267,7 +267,7 @@ def _look(pid: int, python: str, over: threading.Event, seen: list[Any]) -> None
     sys.path.insert(0, str(HERE))
     from loaded import follow  # type: ignore[import-not-found]  # noqa: PLC0415 a copy of ours
 
-    seen.extend(follow(pid, python, over.is_set))
+    seen.extend(follow(pid, python, over.wait))
 
 
 def main(command: list[str]) -> None:

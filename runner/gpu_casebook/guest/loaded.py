@@ -65,11 +65,14 @@ def command(pid: int) -> bytes:
     return _read(f"/proc/{pid}/cmdline")
 
 
-def follow(root: int, python: str, ended: Callable[[], bool]) -> Iterator[tuple[str, str]]:
-    """Yield ("library", path) and ("python", path), each once, until the trial has ended."""
+def follow(root: int, python: str, wait: Callable[[float], object]) -> Iterator[tuple[str, str]]:
+    """Yield ("library", path) and ("python", path), each once, until the trial has ended.
+
+    `wait` waits for so many seconds, or until the trial has ended and returns what is true then.
+    """
     seen: set[tuple[str, str]] = set()
     pause, give_up = _PAUSE_S[0], time.monotonic() + _STARTS_WITHIN_S
-    while not ended():
+    while True:
         pids = below(root)
         now = {("library", path) for pid in pids for path in libraries(pid)}
         # A process that was forked and is no other program yet looks like its parent.
@@ -79,7 +82,8 @@ def follow(root: int, python: str, ended: Callable[[], bool]) -> Iterator[tuple[
         seen |= now
         if not pids and (seen or time.monotonic() > give_up):
             return
-        time.sleep(pause)
+        if wait(pause):
+            return
         pause = min(pause * _SLOWER, _PAUSE_S[1])
 
 
@@ -91,6 +95,6 @@ def _read(path: str) -> bytes:
 
 
 if __name__ == "__main__":
-    for line in follow(int(sys.argv[1]), sys.argv[2], lambda: False):
+    for line in follow(int(sys.argv[1]), sys.argv[2], time.sleep):
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

@@ -189,9 +189,7 @@ def run(
     _running[process] = engine
     seen: list[tuple[str, str]] = []
     over = threading.Event()
-    looker = threading.Thread(
-        target=lambda: seen.extend(follow(process.pid, orders["python"], over.is_set)), daemon=True
-    )
+    looker = threading.Thread(target=lambda: seen.extend(follow(process.pid, orders["python"], over.wait)), daemon=True)
     if request.loaded:
         looker.start()
     try:
