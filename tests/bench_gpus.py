@@ -2,8 +2,9 @@
 
 Variables say what is measured: CASEBOOK_BENCH_CASES (patterns, with blanks between), CASEBOOK_BENCH_GPU (its index;
 with two, "0 1", one has trials alone while the other shares), CASEBOOK_BENCH_LIMIT_S (the run without sharing is
-interrupted then; what has ended is compared) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs). Run the cases
-once before, so that images and their files are in memory.
+interrupted then; what has ended is compared), CASEBOOK_BENCH_IMAGE (run all in this image as it stands; cases that need
+more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs). Run the cases once before,
+so that images and their files are in memory.
 """
 
 import math
@@ -41,6 +42,8 @@ def corpus(
     place: Path, gpu: int, cases: Sequence[str], options: Sequence[str] = (), limit_s: float | None = None
 ) -> Ran:
     command = [*RUNNER, "corpus", *cases, "--environment", ENVIRONMENT, "--gpu", str(gpu), "--no-probes"]
+    if image := os.environ.get("CASEBOOK_BENCH_IMAGE"):
+        command += ["--image", image]
     place.mkdir(parents=True)
     begun = time.perf_counter()
     with (place / "log").open("w") as log:
