@@ -167,7 +167,7 @@ def test_the_page_says_what_the_first_trial_took_of_the_gpu(case: Case, monkeypa
     monkeypatch.setattr(Guard, "run", measured)
     evidence, _ = go(case, Counting(4))
     assert evidence.sharing == Sharing(at_once=4, memory_bytes=3_200_000_000)
-    assert "up to 4 at once, each with 3.2 GB of the GPU" in case_page([evidence])
+    assert "up to 4 at once; the first one took 3.2 GB of the GPU" in case_page([evidence])
 
 
 def test_the_next_trial_begins_as_soon_as_one_has_ended(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

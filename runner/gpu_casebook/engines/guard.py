@@ -120,7 +120,7 @@ class Guard:
         self._last = threading.local()
         self._stopped = threading.Event()
         self.waiting = 0  # trials that wait for room on a GPU
-        self.measured: int | None = None  # bytes of a GPU that a trial took; None if nobody saw
+        self.measured: int | None = None  # bytes of a GPU that the last measured trial took; None if unknown
 
     @property
     def xids(self) -> Sequence[Xid]:
@@ -139,8 +139,8 @@ class Guard:
     def run(self, prepared: Prepared, request: TrialRequest, *, measure: bool = False) -> TrialResult:
         """Run a trial as the engine does, unless a GPU is unfit before it; a GPU that broke meanwhile spoils it.
 
-        A trial that shares GPUs waits until there is room for what is declared, or for what the one before it took
-        that was to `measure`.
+        A trial that shares GPUs waits until there is room for the guard's share, or for `measured` if that is more.
+        `measure` says whether this one is to be measured.
         """
         self._last.xids = ()
         self._pause(0.0)

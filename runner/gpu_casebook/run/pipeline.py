@@ -15,7 +15,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.attesting import attested
-from gpu_casebook.run.known import Needs, needs
+from gpu_casebook.run.needs import Needs, needs
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan, recipe
 from gpu_casebook.run.probes import Bench, run_probes

@@ -43,7 +43,7 @@ TRIAL_BYTES = 4 * 2**30
 """Memory that is to be free for each trial beside others; most take less, and one that runs out of it is repeated."""
 MORE = {Variant.REPRO: 1, Variant.FIXED: 2}
 """Trials that a repetition takes on top: 4 and 6 in the place of 3 and 4. The worst chance to confirm a fix that does
-nothing is 0.95 % then, both chances together; with 3 and 4 again it would be 1.66 %."""
+nothing is 0.96 % then, both chances together; with 3 and 4 again it would be 1.67 %."""
 ROOM = 1.25
 """The longest trial so far, times as many as run at once, times this, fits the timeout: they may all share a core."""
 
@@ -197,7 +197,7 @@ class Trials:
 
     def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
         request = replace(self.plan.request(variant, self.files), zygote=forked)
-        # The first one; forked ones have the variables of the process that they come from.
+        # No fork: it has the variables of the process that it comes from, and a meter goes by one of them.
         measure = (variant, number) == (Variant.REPRO, 1) and not forked
 
         def once() -> _Tried:

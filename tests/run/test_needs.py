@@ -8,7 +8,7 @@ import pytest
 from gpu_casebook.evidence import Sharing, evidence_path
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.places import reports_of
-from gpu_casebook.run.known import Needs, needs
+from gpu_casebook.run.needs import Needs, needs
 from tests.conftest import IMAGES, Checkout, write_locks
 from tests.fakes import FIXED, REPRO
 from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence
