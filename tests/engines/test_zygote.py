@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,10 @@ import psutil
 import pytest
 
 from gpu_casebook.console import Console
+from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.docker.payload import archive_of
-from gpu_casebook.engines.forking import imports
+from gpu_casebook.engines.forking import Nursery, Unfit, imports
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import UsageError
@@ -30,7 +33,7 @@ from gpu_casebook.manifest.case import find
 from gpu_casebook.report.pages import publish
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import TrialResult, Watch
+from gpu_casebook.trial import TrialRequest, TrialResult, Watch
 from tests.conftest import Checkout, write_locks
 from tests.engines.subjects import (
     FAMILY,
@@ -129,6 +132,128 @@ class TestImports:
     @pytest.mark.parametrize("source", [b"import a\nthis is no Python", b"\0", b""])
     def test_a_script_that_is_none_imports_nothing(self, source: bytes) -> None:
         assert imports(source, []) == []
+
+
+class FakeZygote:
+    """Forks a trial as soon as `goes_on` is set."""
+
+    story = f"{FORKED} json"
+
+    def __init__(self) -> None:
+        self.goes_on, self.trials, self.closed = threading.Event(), 0, False
+        self.end: BaseException | TrialResult = REPRO
+
+    def run(self, _request: TrialRequest) -> TrialResult:
+        assert not self.closed
+        self.trials += 1
+        assert self.goes_on.wait(30)
+        assert not self.closed, "it was ended during a trial"
+        if isinstance(self.end, BaseException):
+            raise self.end
+        return self.end
+
+
+class TestNursery:
+    """Which trials are forked from what, if threads run them."""
+
+    def setup_method(self) -> None:
+        self.made: list[FakeZygote] = []
+        self.fresh, self.waits = 0, True
+        self.nursery = Nursery(self._make)
+
+    @contextmanager
+    def _make(self, _prepared: Prepared, request: TrialRequest, _imports: object) -> Iterator[FakeZygote]:
+        if "unfit" in request.arguments:
+            raise Unfit("of a reason")
+        zygote = FakeZygote()
+        if not self.waits:
+            zygote.goes_on.set()
+        self.made.append(zygote)
+        yield zygote
+        zygote.closed = True
+
+    def _fresh(self, *_: object) -> TrialResult:
+        self.fresh += 1
+        return FIXED
+
+    def begin(self, pool: ThreadPoolExecutor, script: str = "script.py", *arguments: str) -> "Future[TrialResult]":
+        request = TrialRequest(files={script: b"import json"}, arguments=[script, *arguments])
+        return pool.submit(self.nursery.run, Prepared(key="k", python="python"), request, self._fresh)
+
+    @contextmanager
+    def two(self) -> Iterator[tuple[ThreadPoolExecutor, list["Future[TrialResult]"]]]:
+        """Two trials of a variant that go on at once."""
+        with ThreadPoolExecutor(2) as pool:
+            begun = [self.begin(pool)]
+            eventually(lambda: self.made and self.made[0].trials)
+            begun.append(self.begin(pool))
+            eventually(lambda: len(self.made) == 2 and self.made[1].trials)
+            try:
+                yield pool, begun
+            finally:
+                for zygote in self.made:
+                    zygote.goes_on.set()
+
+    def test_one_zygote_forks_one_trial_at_a_time(self) -> None:
+        with self.two() as (pool, begun):
+            for zygote in self.made:
+                zygote.goes_on.set()
+            assert [str(each.result().zygote)[: len(FORKED)] for each in begun] == [FORKED] * 2
+            self.begin(pool).result()
+            assert [zygote.closed for zygote in self.made] == [False, False]
+        self.nursery.close()
+        assert [zygote.closed for zygote in self.made] == [True, True]
+        assert [zygote.trials for zygote in self.made] in ([2, 1], [1, 2])
+
+    def test_none_is_ended_while_a_trial_is_forked_from_it(self) -> None:
+        with self.two() as (_, begun):
+            self.made[0].goes_on.set()
+            begun[0].result()
+            self.nursery.close()
+            assert [zygote.closed for zygote in self.made] == [True, False]
+            self.made[1].goes_on.set()
+            assert begun[1].result().exit_status == 0
+        assert self.made[1].closed
+        assert self.fresh == 0
+
+    @pytest.mark.parametrize(
+        ("end", "fresh", "why"),
+        [
+            (Unfit("it has ended"), 2, "it has ended"),
+            (TrialResult(stdout="", stderr="", duration_s=0.0, infra="full"), 1, "one of them could not be run"),
+        ],
+    )
+    def test_one_that_is_unfit_means_no_others(self, end: Unfit | TrialResult, fresh: int, why: str) -> None:
+        with self.two() as (pool, begun):
+            self.made[0].end = end
+            self.made[0].goes_on.set()
+            begun[0].result()
+            assert f"fresh processes, not forked: {why}" in str(self.begin(pool).result().zygote)
+            self.made[1].goes_on.set()
+            assert str(begun[1].result().zygote).startswith(FORKED)
+        assert [zygote.closed for zygote in self.made] == [True, True]
+        assert self.fresh == fresh
+
+    def test_an_interrupt_ends_the_one_that_it_came_to(self) -> None:
+        with self.two() as (_, begun):
+            self.made[0].end = KeyboardInterrupt()
+            self.made[0].goes_on.set()
+            with pytest.raises(KeyboardInterrupt):
+                begun[0].result()
+            assert [zygote.closed for zygote in self.made] == [True, False]
+
+    def test_two_variants_are_kept(self) -> None:
+        self.waits = False
+        with ThreadPoolExecutor(1) as pool:
+            for script in ("a.py", "b.py", "a.py", "c.py"):
+                self.begin(pool, script).result()
+        assert [zygote.closed for zygote in self.made] == [False, True, False]  # of a, b and c: b was used before a
+
+    def test_why_not_is_found_out_once(self) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            told = [self.begin(pool, "script.py", "unfit").result().zygote for _ in range(2)]
+        assert told == ["fresh processes, not forked: of a reason"] * 2
+        assert self.fresh == 2
 
 
 ENDS = {
@@ -234,6 +359,25 @@ if os.access(".", os.W_OK):
     first, second = (forked(forking_bench, vandal, files={"d.txt": b"original"}) for _ in range(2))
     assert first.exit_status == 0, first.stderr
     assert first.stdout == second.stdout == "[] None ['d.txt', 'script.py'] [] original\n[] False False\n"
+
+
+def test_trials_at_once_share_no_scratch_space(forking_bench: Bench) -> None:
+    script = """
+        import pathlib, tempfile, time
+        place = pathlib.Path(tempfile.gettempdir())
+        assert not list(place.iterdir()), list(place.iterdir())
+        (place / str(time.time())).touch()
+        began = time.time()
+        time.sleep(1)
+        print(began, time.time(), len(list(place.iterdir())))
+        """
+    script = textwrap.dedent(script)
+    forked(forking_bench, script)
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda _: forked(forking_bench, script), range(3)))
+    begun, ended, files = zip(*(map(float, result.stdout.split()) for result in results), strict=True)
+    assert files == (1, 1, 1), [result.stderr for result in results]
+    assert max(begun) < min(ended), "they did not run at once"
 
 
 def test_what_imports_wrote_is_there_in_every_trial(forking_bench: Bench) -> None:

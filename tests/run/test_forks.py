@@ -2,20 +2,23 @@
 
 import io
 import itertools
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from gpu_casebook.console import Console
+from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Prepared
-from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict
 from gpu_casebook.judging.decision import Terms
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.report.case_page import case_page
-from gpu_casebook.run import forks
+from gpu_casebook.run import forks, trials
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.statistics import differ
@@ -29,12 +32,16 @@ FIRST = 5
 MISS = replace(REPRO, stdout="rel_err=0.0\n")
 
 
-@pytest.fixture
-def case(checkout: Checkout) -> Case:
-    manifest = MANIFEST.replace(FIGURES, f'{FIGURES}\n    rate: ">= 0.3"') + "trials: 40\n"
+def made(checkout: Checkout, manifest: str = MANIFEST) -> Case:
+    manifest = manifest.replace(FIGURES, f'{FIGURES}\n    rate: ">= 0.3"') + "trials: 40\n"
     assert "rate: " in manifest
     write_locks(checkout.write(manifest).parent)
     return find(checkout.root, "tiny", IMAGES)
+
+
+@pytest.fixture
+def case(checkout: Checkout) -> Case:
+    return made(checkout)
 
 
 class Forking(FakeEngine):
@@ -93,6 +100,32 @@ def test_all_but_the_first_are_forked(case: Case) -> None:
     [line] = [line for line in page.splitlines() if told in line]
     assert "95 %" in line
     assert f"Processes of repro and fixed: {STORY}" in page
+
+
+def test_where_they_may_share_they_run_at_once_also_after_a_miss(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = made(checkout, MANIFEST.replace("image: cpu", "image: cpu\n    alone: false"))
+    monkeypatch.setattr(trials, "TRIAL_BYTES", 1)
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
+    four = threading.Barrier(4)
+
+    def wait_for_four(request: TrialRequest) -> None:
+        if request.zygote and on.count > FIRST:
+            with suppress(threading.BrokenBarrierError):  # the last ones are fewer
+                four.wait(1.0)
+                met.append(request)
+
+    on, met = Forking(), list[TrialRequest]()
+    on.before_trial = wait_for_four
+    evidence, _ = go(case, on)
+    assert evidence.sharing == Sharing(at_once=4)
+    assert len(met) >= 4
+    missed = [trial.outcome is Outcome.AS_EXPECTED for trial in evidence.trials_of(Variant.REPRO)].index(False)
+    assert missed < FIRST
+    monkeypatch.setattr(trials, "TRIAL_BYTES", 2**60)
+    in_a_row, _ = go(case, Forking())
+    assert [trial.forked for trial in evidence.trials] == [trial.forked for trial in in_a_row.trials]
 
 
 @pytest.mark.parametrize("rate", [False, True])

@@ -6,9 +6,10 @@ process itself is `gpu_casebook.guest.zygote`; how it is started and asked is ea
 """
 
 import ast
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -82,61 +83,107 @@ Make = Callable[[Prepared, TrialRequest, Sequence[Import]], AbstractContextManag
 """Starts a zygote that does these imports. Raises Unfit."""
 
 
+@dataclass(eq=False)
+class _Kept:
+    """A zygote, and whether a trial is being forked from it."""
+
+    key: object
+    zygote: Zygote
+    stack: ExitStack
+    busy: bool = True
+    unwanted: bool = False  # it ends with the trial that is being forked from it
+
+
 class Nursery:
-    """The zygotes of an engine: one for each of the variants whose trials are being run."""
+    """The zygotes of an engine: for each of the variants whose trials are being run, as many as run at once.
+
+    A zygote forks one trial at a time: trials of one share its scratch space, which is cleared in between.
+    """
 
     def __init__(self, make: Make) -> None:
         self._make = make
-        self._known: list[tuple[object, Zygote | Unfit, ExitStack]] = []
+        self._kept: list[_Kept] = []  # those used last come last
+        self._unfit: list[tuple[object, Unfit]] = []
+        self._changes = threading.Lock()
 
     def run(
         self, prepared: Prepared, request: TrialRequest, fresh: Callable[[Prepared, TrialRequest], TrialResult]
     ) -> TrialResult:
-        """Run a trial as a fork; as a `fresh` process, and say why, where it can't be one."""
+        """Run a trial as a fork; as a `fresh` process, and say why, where it can't be one. Threads may run trials."""
+        key = (prepared, request)
         try:
-            zygote = self._zygote(prepared, request)
+            kept = self._idle(key) or self._new(key, prepared, request)
             try:
-                result = zygote.run(request)
+                result = kept.zygote.run(request)
             except Unfit as why:
-                self._spoil(zygote, why)
+                self._spoil(key, why)
                 raise
             except BaseException:
-                self.close()
+                kept.unwanted = True
                 raise
+            finally:
+                self._give_back(kept)
         except Unfit as why:
             return replace(fresh(prepared, request), zygote=f"fresh processes, not forked: {why}")
         if result.infra:
-            self._spoil(zygote, Unfit("one of them could not be run"))
-        return replace(result, zygote=zygote.story)
+            self._spoil(key, Unfit("one of them could not be run"))
+        return replace(result, zygote=kept.zygote.story)
 
-    def _zygote(self, prepared: Prepared, request: TrialRequest) -> Zygote:
-        """Return the zygote for this, which is made if there is none. Raises Unfit, again and again."""
-        key = (prepared, request)
-        found = next((found for known, found, _ in self._known if known == key), None)
-        if found is None:
-            stack = ExitStack()
-            try:
-                found = stack.enter_context(self._make(prepared, request, _wanted(request)))
-            except Unfit as why:
-                found = why
-            self._known.append((key, found, stack))
-            for _, _, old in self._known[:-_MOST]:
-                old.close()
-            del self._known[:-_MOST]
-        if isinstance(found, Unfit):
-            raise found
-        return found
+    def _idle(self, key: object) -> _Kept | None:
+        """Return a zygote for this, if one is free. Raises Unfit, again and again."""
+        with self._changes:
+            for known, why in self._unfit:
+                if known == key:
+                    raise why
+            found = next((kept for kept in self._kept if kept.key == key and not kept.busy), None)
+            if found:
+                found.busy = True
+                self._kept.remove(found)
+                self._kept.append(found)
+            return found
 
-    def _spoil(self, zygote: Zygote, why: Unfit) -> None:
-        """End a zygote; there will be no other in its place."""
-        for number, (key, found, stack) in enumerate(self._known):
-            if found is zygote:
-                self._known[number] = (key, why, ExitStack())
-                stack.close()
+    def _new(self, key: object, prepared: Prepared, request: TrialRequest) -> _Kept:
+        """Make a zygote, and end those of variants whose turn is over. Raises Unfit."""
+        stack = ExitStack()
+        try:
+            kept = _Kept(key, stack.enter_context(self._make(prepared, request, _wanted(request))), stack)
+        except Unfit as why:
+            self._spoil(key, why)
+            raise
+        with self._changes:
+            self._kept.append(kept)
+            lately: list[object] = []
+            for each in reversed(self._kept):
+                if each.key not in lately:
+                    lately.append(each.key)
+        self._end(lambda each: each.key not in lately[:_MOST])
+        return kept
+
+    def _give_back(self, kept: _Kept) -> None:
+        with self._changes:
+            kept.busy = False
+        self._end(lambda each: each.unwanted)
+
+    def _spoil(self, key: object, why: Unfit) -> None:
+        """End the zygotes for this; there will be no others in their place."""
+        with self._changes:
+            self._unfit.append((key, why))
+        self._end(lambda each: each.key == key)
+
+    def _end(self, which: Callable[[_Kept], bool]) -> None:
+        """End these zygotes: now if they are idle, else with the trial that is being forked."""
+        with self._changes:
+            for each in filter(which, self._kept):
+                each.unwanted = True
+            gone = [each for each in self._kept if each.unwanted and not each.busy]
+            self._kept = [each for each in self._kept if each not in gone]
+        for each in gone:
+            each.stack.close()
 
     def close(self) -> None:
-        while self._known:
-            self._known.pop()[2].close()
+        with self._changes:
+            self._unfit.clear()
+        self._end(lambda _: True)
 
 
 def _wanted(request: TrialRequest) -> list[Import]:

@@ -20,7 +20,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import takewhile
 
 import psutil
 
@@ -54,9 +53,9 @@ _Which = tuple[Variant, int]
 _Tried = tuple[Trial, TrialResult]
 
 
-def _at_once(plan: Plan, engine: Engine) -> int:
+def at_once(plan: Plan, engine: Engine) -> int:
     """Return how many trials the case and the machine allow; on GPUs, `devices.ledger` lets start what fits."""
-    if plan.options.zygote or plan.case.alone(plan.environment) or not engine.local:
+    if plan.case.alone(plan.environment) or not engine.local:
         return 1
     most = min(hardware.cores(), psutil.virtual_memory().available // TRIAL_BYTES)
     return max(1, min(most, plan.options.at_once or most))
@@ -145,7 +144,7 @@ class Trials:
     ) -> tuple[list[Trial], int]:
         """Return these trials with those that follow, and how many ran at once at most.
 
-        Those with a number above `fresh` are forked, one after the other.
+        Those with a number above `fresh` are forked.
         """
         trials, most = list(begun), 1
         ahead = dict[_Which, Future[list[_Tried]]]()  # begun, and not counted yet
@@ -156,7 +155,6 @@ class Trials:
                 running = [trial for trial in ahead.values() if not trial.done()]
                 room = self._room(trials) if share else 1
                 due = Tally(trials, asked).due(room + len(ahead))
-                due = list(takewhile(lambda which: which[1] <= fresh, due)) or due[:1]
                 if due[0] in ahead and ahead[due[0]].done():
                     trials += [self._noted(*tried) for tried in ahead.pop(due[0]).result()]
                     advance(summary_of(trials[-1]))
@@ -193,7 +191,7 @@ class Trials:
         longest = max((trial.duration_s for trial in trials), default=self.longest_s)
         if not longest or (odd and not self.plan.terms.measured):
             return 1
-        return max(1, min(_at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
+        return max(1, min(at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
 
     def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
         request = replace(self.plan.request(variant, self.files), zygote=forked)

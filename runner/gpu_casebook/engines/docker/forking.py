@@ -106,7 +106,7 @@ class ContainerZygote:
             raise Unfit("its imports took longer than a trial may") from None
         if not ready:
             raise Unfit("its imports ended the process")
-        self.story = f"{story(ready['imported'])}; they share a container, which is cleared in between"
+        self.story = f"{story(ready['imported'])}; a container has them in turn, and is cleared in between"
 
     def run(self, request: TrialRequest) -> TrialResult:
         output, timeout_s = Output(request), supervised_s(request)
