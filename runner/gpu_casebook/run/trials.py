@@ -8,8 +8,8 @@ stops where it would have stopped.
 Where a declared rate takes many trials, most of them may be forked: `run.forks` says when, and why that is sound.
 
 If a trial beside others went otherwise, in its last try, and the case is not confirmed, sharing may be why: all are
-repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition takes more trials. A
-measured rate is not repeated, as its trials differ anyhow.
+repeated in fresh processes, one after the other. That is a second chance to be confirmed wrongly, so the repetition
+takes more trials. A measured rate is not repeated, as its trials differ anyhow.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Forked trials in a container: the runner's side of `gpu_casebook.guest.keeper`.
 
-A container is kept for the trials of a variant. In it the keeper starts the zygote and passes on the runner's orders,
-over the container's stdin and stdout: nothing of the engine's machine is needed but its API. The container's limits
-are those of a trial.
+Containers are kept for the trials of a variant, as many as run at once. In each the keeper starts the zygote and passes
+on the runner's orders, over the container's stdin and stdout: nothing of the engine's machine is needed but its API. A
+container's limits are those of a trial.
 """
 
 import base64
