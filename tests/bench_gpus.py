@@ -1,16 +1,18 @@
 """What sharing a GPU gains, and whether it changes anything; part of tests/bench.py, for a machine with a GPU.
 
 Variables say what is measured: CASEBOOK_BENCH_CASES (patterns, with blanks between), CASEBOOK_BENCH_GPU (its index;
-with two, "0 1", one has trials alone while the other shares), CASEBOOK_BENCH_LIMIT_S (the run without sharing is
-interrupted then; what has ended is compared), CASEBOOK_BENCH_IMAGE (run all in this image as it stands; cases that need
-more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs). Run the cases once before,
-so that images and their files are in memory.
+with several, "0 1", those take parts of what runs without sharing, and the first is shared), CASEBOOK_BENCH_LIMIT_S
+(what runs without sharing is ended then), CASEBOOK_BENCH_IMAGE (run all in this image as it stands; cases that need
+more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs: what is there from an
+earlier call, on the same machine, is not run again). Run the cases once before, so that images and their files are in
+memory.
 """
 
 import math
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from gpu_casebook.manifest.case import discover, find, known_images
 from tests.bench import ROOT, RUNNER, row
 
 ENVIRONMENT = "current"
+ENDED = (0, 20, 21)  # all confirmed, some not, something broke
 SINGLE = 5
 """So many cases that share are timed by themselves."""
 
@@ -40,29 +43,47 @@ class Ran(NamedTuple):
 def corpus(
     place: Path, gpu: int, cases: Sequence[str], options: Sequence[str] = (), limit_s: float | None = None
 ) -> Ran:
-    command = [*RUNNER, "corpus", *cases, "--environment", ENVIRONMENT, "--gpu", str(gpu), "--no-probes"]
-    if image := os.environ.get("CASEBOOK_BENCH_IMAGE"):
-        command += ["--image", image]
-    place.mkdir(parents=True)
-    begun = time.perf_counter()
-    with (place / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--max-age", "0", "--reports", str(place), *options], cwd=ROOT, stdout=log, stderr=log
-        )
-        try:
-            process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # SIGINT is ignored in what a shell began in the background
-            process.wait()
-    wall_s = time.perf_counter() - begun
+    """Run the cases, unless `place` has all that came of them."""
+    took = place / "seconds"
+    if not took.exists():
+        command = [*RUNNER, "corpus", *cases, "--environment", ENVIRONMENT, "--gpu", str(gpu), "--no-probes"]
+        if image := os.environ.get("CASEBOOK_BENCH_IMAGE"):
+            command += ["--image", image]
+        place.mkdir(parents=True, exist_ok=True)
+        begun = time.perf_counter()
+        with (place / "log").open("a") as log:
+            process = subprocess.Popen(
+                [*command, "--max-age", "0", "--reports", str(place), *options], cwd=ROOT, stdout=log, stderr=log
+            )
+            try:
+                status = process.wait(limit_s)
+                wall_s = time.perf_counter() - begun
+                if status not in ENDED:
+                    sys.exit(f"gpu-share: corpus ended with exit status {status}: see {log.name}")
+                took.write_text(str(wall_s))
+            except subprocess.TimeoutExpired:
+                process.terminate()  # SIGINT is ignored in what a shell began in the background
+                process.wait()
+    return Ran(float(took.read_text()) if took.exists() else math.inf, kept(place))
+
+
+def kept(place: Path) -> dict[str, Evidence]:
     found = [load(path) for path in sorted((place / "evidence").rglob("*.json"))]
-    return Ran(wall_s, {each.case.id: each for each in found})
+    return {each.case.id: each for each in found}
 
 
-def alone(place: Path, gpu: int, cases: Sequence[str], limit_s: float | None) -> Ran:
-    ran = corpus(place, gpu, cases, ["--jobs", "1", "--at-once", "1"], limit_s)
-    # What the interrupt cut short does not count, nor what comes before the first job.
-    return Ran(sum(map(seconds_of, ran.evidence.values())), ran.evidence)
+def alone(place: Path, gpus: Sequence[int], cases: Sequence[str], limit_s: float | None) -> Ran:
+    """Run each trial alone on a GPU. The seconds are the sum of the cases'; an end at the limit does not count."""
+
+    def part(number: int, gpu: int) -> dict[str, Evidence]:
+        there = place / str(gpu)
+        left = [case for case in cases[number :: len(gpus)] if case not in kept(there)]
+        return corpus(there, gpu, left, ["--jobs", "1", "--at-once", "1"], limit_s).evidence if left else kept(there)
+
+    with ThreadPoolExecutor(len(gpus)) as pool:
+        parts = list(pool.map(part, *zip(*enumerate(gpus), strict=True)))
+    evidence = {case: each for found in parts for case, each in found.items()}
+    return Ran(sum(map(seconds_of, evidence.values())), evidence)
 
 
 def seconds_of(evidence: Evidence) -> float:
@@ -96,34 +117,38 @@ def gpu_share() -> None:
     """The same cases with every trial alone, and side by side: seconds, and whether a trial came to anything else."""
     if not hardware.gpus():
         return row("gpu-share", "not measured: this machine has no GPU")
-    first, *others = map(int, os.environ.get("CASEBOOK_BENCH_GPU", "0").split())
-    second = others[0] if others else first
-    cases = sharing(os.environ.get("CASEBOOK_BENCH_CASES", "*").split(), second)
+    gpus = [int(index) for index in os.environ.get("CASEBOOK_BENCH_GPU", "0").split()]
+    cases = sharing(os.environ.get("CASEBOOK_BENCH_CASES", "*").split(), gpus[0])
     limit_s = float(os.environ["CASEBOOK_BENCH_LIMIT_S"]) if "CASEBOOK_BENCH_LIMIT_S" in os.environ else None
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(1) as beside:
-        kept = Path(os.environ.get("CASEBOOK_BENCH_KEEP", directory))
-        by_itself = beside.submit(alone, kept / "alone", first, cases, limit_s)
-        if second == first:
-            by_itself.result()
-        shared = corpus(kept / "shared", second, cases)
-        done = by_itself.result()
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(os.environ.get("CASEBOOK_BENCH_KEEP", directory))
+        shared = corpus(place / "shared", gpus[0], cases)
+        row("gpu-share", f"{len(cases)} cases side by side on {device(shared)}: {shared.wall_s:.0f} s")
+        timed = {case: corpus(place / case, gpus[0], [case]) for case in cases[:SINGLE]}
+        done = alone(place / "alone", gpus, cases, limit_s)
         both = sorted({*done.evidence} & {*shared.evidence})
-        if set(both) < {*shared.evidence}:  # some of them had no time alone
-            shared = corpus(kept / "shared-again", second, both)
-        timed = {case: corpus(kept / case, second, [case]) for case in both[:SINGLE]}
-    return report(done, shared, both, timed, partial(share, gpu=second))
+        if not both:
+            return row("", "nothing ended in both runs")
+        if set(both) < set(cases):
+            row("", f"alone, {len(both)} of them ended so far; side by side, these again:")
+            shared = corpus(place / f"shared-{len(both)}", gpus[0], both)
+    return report(done, shared, both, timed, partial(share, gpu=gpus[0]))
+
+
+def device(ran: Ran) -> str:
+    return ", ".join({str(each.device) for each in ran.evidence.values()})
 
 
 def report(done: Ran, shared: Ran, both: Sequence[str], timed: dict[str, Ran], share_of: "partial[float]") -> None:
     verdicts = [case for case in both if done.evidence[case].verdict is not shared.evidence[case].verdict]
     otherwise = [case for case in both if outcomes(done.evidence[case]) != outcomes(shared.evidence[case])]
-    row("gpu-share", f"{len(both)} cases on {shared.evidence[both[0]].device}; other verdicts: {verdicts or 'none'}")
+    row("", f"{len(both)} cases, alone on {device(done)}; other verdicts: {verdicts or 'none'}")
     row("", f"trials that went otherwise or were more or fewer: {otherwise or 'none'}")
     row("", f"{shared.wall_s:.0f} s side by side against {done.wall_s:.0f} s alone: {shared.wall_s / done.wall_s:.2f}")
     fit_s = sum(trial.duration_s * share_of(case) for case in both for trial in done.evidence[case].trials)
     row("", f"and {fit_s:.0f} s of trials by the slots that they take: {shared.wall_s / fit_s:.2f} (allowed 1.5)")
     ratios = []
-    for case, ran in timed.items():
+    for case, ran in ((case, ran) for case, ran in timed.items() if case in done.evidence):
         one_s, all_s = done.evidence[case].trials[0].duration_s, seconds_of(ran.evidence[case])
         ratios.append(all_s / one_s)
         count = len(ran.evidence[case].trials)
