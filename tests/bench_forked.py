@@ -110,9 +110,8 @@ def main(words: Sequence[str]) -> None:
     asked = parser.parse_args(words)
     found = find(ROOT, asked.case, known_images(ROOT))
     with registry.kind(asked.engine).connect(ROOT) as engine:
-        gpus = None if asked.gpu is None else [int(asked.gpu)]
-        most = asked.at_once and int(asked.at_once)
-        options = Options(environment=asked.environment, gpus=gpus, image=asked.image, at_once=most)
+        gpus = None if asked.gpu is None else [asked.gpu]
+        options = Options(environment=asked.environment, gpus=gpus, image=asked.image, at_once=asked.at_once)
         plan = make_plan(found, options, engine)
         if isinstance(plan, Skipped):
             return row(NAME, f"not measured: {'; '.join(plan.reasons)}")
