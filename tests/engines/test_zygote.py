@@ -380,6 +380,7 @@ def test_trials_at_once_share_no_scratch_space(forking_bench: Bench) -> None:
         assert files == (1, 1, 1), [result.stderr for result in results]
         return bool(max(begun) < min(ended))
 
+    forked(forking_bench, script)  # what it came from is there for one of the three
     eventually(three_at_once)  # the first time they may wait for what they are forked from
 
 
