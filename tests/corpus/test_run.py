@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,12 +14,15 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import MachineError, UsageError
+from gpu_casebook.evidence import evidence_path
 from gpu_casebook.manifest.model import EnvironmentSpec
+from gpu_casebook.places import reports_of
 from gpu_casebook.trial import GpuAccess, Recipe
 from tests.conftest import Checkout
 from tests.corpus.test_journal import NOW, finished, job
 from tests.corpus.test_selection import add
-from tests.fakes import FakeEngine
+from tests.fakes import FIXED, REPRO, FakeEngine
+from tests.report.example import CASE, ENVIRONMENT, evidence
 from tests.run.test_pipeline import H200
 
 HERE = Machine(name="here", cores=2)
@@ -138,6 +142,28 @@ def test_a_run_begins_with_a_record_of_what_is_to_be_done_and_what_need_not(benc
     assert (run.selection, run.command, run.ended) == ("all", "casebook corpus", None)
     assert run.runner.startswith("0.")
     assert run.disk_before_bytes
+
+
+def test_a_job_takes_as_long_as_last_time_or_as_its_trials_in_the_evidence(bench: Bench) -> None:
+    """So the longest start first, also on a machine that has run none of them."""
+    run = evidence(
+        replace(REPRO, duration_s=7.0),
+        replace(FIXED, duration_s=2.0),
+        case=CASE.model_copy(update={"id": "alpha"}),
+        environment=ENVIRONMENT.model_copy(update={"name": "interpreter"}),
+    )
+    run.write(evidence_path(reports_of(bench.root, published=True), run))
+
+    def expected() -> list[float | None]:
+        begun = bench.begin(cases=["alpha"])
+        assert begun
+        with begun:
+            return [job.expected_s for job in begun.run.left]
+
+    assert expected() == [sum(trial.duration_s for trial in run.trials)]
+    ended = finished(job("alpha", environment="interpreter"), duration_s=3.0)
+    record(bench.root / "reports", ended, days=1)
+    assert expected() == [3.0]
 
 
 def test_a_disk_that_will_not_do_leaves_no_record(bench: Bench) -> None:

@@ -27,7 +27,7 @@ def keep(
 ) -> None:
     run = evidence(
         replace(REPRO, duration_s=seconds),
-        replace(FIXED, duration_s=0.1),
+        replace(FIXED, duration_s=0.5),
         case=CASE.model_copy(update={"id": case.id}),
         environment=ENVIRONMENT.model_copy(update={"name": name}),
         engine=ENGINE.model_copy(update={"name": engine}),
@@ -45,7 +45,7 @@ def test_the_most_that_any_trial_took(case: Case) -> None:
     keep(case, 7.0, 3, published=True)
     keep(case, 90.0, None, published=True, engine="docker")
     keep(case, 5.0, 8, published=False)
-    assert needs(case, NAME) == Needs(longest_s=90.0, memory_bytes=8)
+    assert needs(case, NAME) == Needs(longest_s=90.0, memory_bytes=8, trials_s=3 * 90.5)
 
 
 def test_another_environment_tells_nothing(case: Case) -> None:
@@ -58,4 +58,4 @@ def test_evidence_that_cannot_be_read_tells_nothing(case: Case) -> None:
     keep(case, 5.0, published=False)
     (path,) = reports_of(case.directory.parents[1], published=True).rglob("*.json")
     path.write_text("{")
-    assert needs(case, NAME) == Needs(longest_s=5.0)
+    assert needs(case, NAME) == Needs(longest_s=5.0, trials_s=3 * 5.5)

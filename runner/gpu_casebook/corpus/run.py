@@ -31,6 +31,7 @@ from gpu_casebook.packages.lock import wheel_bytes
 from gpu_casebook.places import reports_of
 from gpu_casebook.report.pages import render
 from gpu_casebook.revision import own_revision
+from gpu_casebook.run.needs import needs
 from gpu_casebook.run.plan import recipe, why_not
 from gpu_casebook.text import size
 from gpu_casebook.trial import Recipe
@@ -154,6 +155,8 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
         found = reuse.reuse(case, job, settings, here)
         if isinstance(found, Job):
             recipes.update(recipe(case, job.environment, variant, settings.options) for variant in Variant)
+            if found.expected_s is None:
+                found = found.model_copy(update={"expected_s": needs(case, job.environment).trials_s or None})
         return found
 
     chosen = select(root, request.selection, look)

@@ -1,4 +1,7 @@
-"""What the trials of a case need, as far as evidence of earlier runs tells: the first one need not run alone then."""
+"""What the trials of a case need, as far as evidence of earlier runs tells.
+
+The first one need not run alone then, and a run of the corpus can start with the longest.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +21,8 @@ class Needs:
     """Of one trial, also beside others; 0 if unknown."""
     memory_bytes: int = 0
     """Of a GPU; 0 if unknown."""
+    trials_s: float = 0.0
+    """Of all trials of a run, added up; 0 if unknown."""
 
 
 def needs(case: Case, environment: str) -> Needs:
@@ -26,6 +31,7 @@ def needs(case: Case, environment: str) -> Needs:
     return Needs(
         max((trial.duration_s for run in runs for trial in run.trials), default=0.0),
         max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
+        max((sum(trial.duration_s for trial in run.trials) for run in runs), default=0.0),
     )
 
 
