@@ -9,11 +9,14 @@ import os
 import platform
 import shutil
 import sys
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from gpu_casebook.console import Console
 from gpu_casebook.daemon.client import connect
@@ -324,6 +327,39 @@ def test_files_are_read_once_for_all_runs_in_an_environment(bench: Bench, monkey
     first, second = bench.run(), bench.run()
     assert asked == ["files", "versions"]
     assert first.drift == second.drift != []
+
+
+def test_of_runs_that_begin_at_once_one_reads_the_files(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The others wait for it, and look at the versions without waiting for each other."""
+    run, asked, waits = VenvEngine.run, list[str](), threading.Event()
+
+    def noted(engine: VenvEngine, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        what = [word for word in request.arguments if word in {"files", "versions"}]
+        asked.extend(what)
+        if what == ["files"] and not later:
+            later.append(pool.submit(bench.run))
+            assert waits.wait(20)
+        elif what == ["versions"]:
+            (kept,) = (tmp_path / "attested").glob("*.json")
+            with FileLock(kept.with_suffix(".lock")).acquire(timeout=0):
+                pass
+        return run(engine, prepared, request)
+
+    def say(_console: Console, text: str) -> None:
+        if text == "waiting for the files of one: another run reads them":
+            waits.set()
+
+    monkeypatch.setattr("gpu_casebook.run.attesting.user_cache_path", lambda _: tmp_path)
+    monkeypatch.setattr(VenvEngine, "run", noted)
+    monkeypatch.setattr(Console, "say", say)
+    edited(bench)
+    later = list[Future[EnvironmentFacts]]()
+    with ThreadPoolExecutor(1) as pool:
+        first = bench.run()
+        assert first.drift == later[0].result().drift != []
+    assert asked == ["files", "versions"]
 
 
 def test_the_case_can_have_modules_of_its_own(bench: Bench) -> None:

@@ -2,6 +2,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from gpu_casebook.engines.guard import INFRA_RETRIES
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UnfitError, UsageError
 from gpu_casebook.evidence import Evidence, Outcome, Verdict
 from gpu_casebook.kinds import Variant
+from gpu_casebook.locking import sole
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import pipeline
@@ -235,6 +237,17 @@ class TestGpus:
         monkeypatch.setattr(ledger, "hold", lock)
         go(case, on)
         assert set(built_before) == {1}
+
+    @pytest.mark.parametrize(("failure", "waits"), [("wrong-numbers", 1), ("race", 0)])
+    def test_who_holds_gpus_waits_for_nobody_who_reads_files(
+        self, checkout: Checkout, on: FakeEngine, monkeypatch: pytest.MonkeyPatch, failure: str, waits: int
+    ) -> None:
+        """That one may wait for one of these GPUs."""
+        write_locks(checkout.write(MANIFEST.replace("failure: wrong-numbers", f"failure: {failure}")).parent)
+        waited = Mock(wraps=sole)
+        monkeypatch.setattr("gpu_casebook.run.attesting.sole", waited)
+        go(find(checkout.root, "tiny", IMAGES), on)
+        assert waited.call_count == waits
 
     def test_without_a_gpu_the_next_environment_is_taken(self, case: Case) -> None:
         assert go(case, engine()).environment.name == "interpreter"

@@ -127,12 +127,17 @@ class Guard:
         """What the kernel log got about the GPUs during the last trial of this thread, and of those beside it."""
         return getattr(self._last, "xids", ())
 
+    @property
+    def holds(self) -> bool:
+        """Whether `hold_gpus` keeps every other runner from the GPUs: there are some, and its trials do not share."""
+        return bool(self._gpus) and self._share is None
+
     def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
         """Hold the GPUs against every other runner, where they are this machine's and its trials do not share them.
 
         `wait` is told who has one.
         """
-        if not self._gpus or self._share is not None:
+        if not self.holds:
             return nullcontext()
         return ledger.hold([gpu.index for gpu in self._gpus], wait)
 

@@ -1,13 +1,14 @@
 """What is really in an environment, told from inside as a trial would find it, against what is locked.
 
-`gpu_casebook.guest.attest` looks. Reading all files takes seconds to a minute; so what was found in them is kept in the
-user's cache. Engines see to it that environments of one key have the same files, around each trial too.
+`gpu_casebook.guest.attest` looks. Reading all files takes seconds to a minute, on all cores; so what was found in them
+is kept in the user's cache, and of runs that begin at once in one environment, one reads them and the others wait.
+Engines see to it that environments of one key have the same files, around each trial too.
 """
 
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +23,12 @@ from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Attestation, Content
 from gpu_casebook.guest import script
 from gpu_casebook.kinds import Variant
+from gpu_casebook.locking import sole
 from gpu_casebook.packages.lock import Pin, read_lock, same_version
 from gpu_casebook.pins import SOURCES
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
-from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest, TrialResult
 
 _LIMITS = Limits(timeout_s=900.0, output_bytes=4 * 2**20)
 _RELEVANT = re.compile(rf"torch|triton|nvidia-.*|{SOURCES}")
@@ -48,17 +50,41 @@ class AttestedEnvironment:
 
 
 def attested(
-    plan: Plan, guard: Guard, files: Mapping[str, bytes], prepared: Prepared, recipe: Recipe
+    plan: Plan, guard: Guard, files: Mapping[str, bytes], prepared: Prepared, recipe: Recipe, *, say: Note
 ) -> AttestedEnvironment:
-    """Look into an environment; `files` are those that a trial gets. Raises EngineError where that can't be done."""
+    """Look into an environment; `files` are those that a trial gets. Raises EngineError where that can't be done.
+
+    `say` is told if another run has to end its look first.
+    """
     kept = user_cache_path("casebook") / "attested" / f"{hashlib.sha256(prepared.key.encode()).hexdigest()[:16]}.json"
-    known = None
+    with ExitStack() as reading:
+        known = _known(kept)
+        # Who holds GPUs does not wait: whoever reads may wait for one of them.
+        if not (known or recipe.use_image or guard.holds):
+            why = f"waiting for the files of {plan.environment}: another run reads them"
+            reading.enter_context(sole(kept.with_suffix(".lock"), say, why))
+            known = _known(kept)
+            if known:
+                reading.close()  # the versions are looked at by all who waited at once
+        found = _look(plan, guard, files, prepared, "versions" if recipe.use_image or known else "files")
+        if found.content:
+            found.content.write(kept)
+    if not (found.content or recipe.use_image):
+        found = found.model_copy(update={"content": known})
+    return AttestedEnvironment(prepared, recipe, found)
+
+
+def _known(kept: Path) -> Content | None:
     with suppress(CasebookError):  # it is not there, or of another version
-        known = Content.read(kept)
+        return Content.read(kept)
+    return None
+
+
+def _look(plan: Plan, guard: Guard, files: Mapping[str, bytes], prepared: Prepared, what: str) -> Attestation:
     path = script("attest")
     request = TrialRequest(
         files={**files, path.name: path.read_bytes()},
-        arguments=["-I", "-S", path.name, "versions" if recipe.use_image or known else "files"],
+        arguments=["-I", "-S", path.name, what],
         limits=_LIMITS,
         variables=plan.spec.variables,
         gpus=plan.gpus,
@@ -66,12 +92,7 @@ def attested(
     result = guard.run(prepared, request)
     if result.exit_status != 0:
         raise EngineError(f"the environment can't be inspected: {_failure(result)}")
-    found = parse(result.stdout)
-    if found.content:
-        found.content.write(kept)
-    elif not recipe.use_image:
-        found = found.model_copy(update={"content": known})
-    return AttestedEnvironment(prepared, recipe, found)
+    return parse(result.stdout)
 
 
 def parse(stdout: str) -> Attestation:

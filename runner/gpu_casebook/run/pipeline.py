@@ -86,7 +86,10 @@ class _Run:
         environments = _prepare(plan, self.engine, self.console)
         with self.guard.hold_gpus(self.console.say):
             files = plan.case.payload()
-            found = {wanted: attested(plan, self.guard, files, there, wanted) for wanted, there in environments.items()}
+            found = {
+                wanted: attested(plan, self.guard, files, there, wanted, say=self.console.say)
+                for wanted, there in environments.items()
+            }
             places = {variant: found[wanted] for variant, wanted in _recipes(plan).items()}
             prepared = time.monotonic()
             reason = plan.gpu_mismatch(places[Variant.REPRO].attestation)
