@@ -20,7 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import psutil
 
 from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.evidence import Evidence, load
@@ -34,10 +36,14 @@ SINGLE = 5
 
 
 class Ran(NamedTuple):
-    """A run of the corpus: its seconds, and the evidence of each case that came to an end."""
+    """A run of the corpus: its seconds, the evidence of each case that came to an end, and how busy the cores were.
+
+    `busy` is a share of all cores of the host: near 1, no more trials fit, whatever the GPU has left.
+    """
 
     wall_s: float
     evidence: dict[str, Evidence]
+    busy: float = math.nan
 
 
 def corpus(
@@ -50,7 +56,7 @@ def corpus(
         if image := os.environ.get("CASEBOOK_BENCH_IMAGE"):
             command += ["--image", image]
         place.mkdir(parents=True, exist_ok=True)
-        begun = time.perf_counter()
+        begun, cores = time.perf_counter(), psutil.cpu_times()
         with (place / "log").open("a") as log:
             process = subprocess.Popen(
                 [*command, "--max-age", "0", "--reports", str(place), *options], cwd=ROOT, stdout=log, stderr=log
@@ -60,11 +66,18 @@ def corpus(
                 wall_s = time.perf_counter() - begun
                 if status not in ENDED:
                     sys.exit(f"gpu-share: corpus ended with exit status {status}: see {log.name}")
-                took.write_text(str(wall_s))
+                took.write_text(f"{wall_s} {busy(cores, psutil.cpu_times())}")
             except subprocess.TimeoutExpired:
                 process.terminate()  # SIGINT is ignored in what a shell began in the background
                 process.wait()
-    return Ran(float(took.read_text()) if took.exists() else math.inf, kept(place))
+    wall_s, cores_busy = map(float, took.read_text().split()) if took.exists() else (math.inf, math.nan)
+    return Ran(wall_s, kept(place), cores_busy)
+
+
+def busy(before: Any, after: Any) -> float:
+    """Return how busy the cores were between two readings of psutil.cpu_times()."""
+    total_s = sum(after) - sum(before)
+    return float(1 - (after.idle + after.iowait - before.idle - before.iowait) / total_s)
 
 
 def kept(place: Path) -> dict[str, Evidence]:
@@ -123,15 +136,15 @@ def gpu_share() -> None:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(os.environ.get("CASEBOOK_BENCH_KEEP", directory))
         shared = corpus(place / "shared", gpus[0], cases)
-        row("gpu-share", f"{len(cases)} cases side by side on {device(shared)}: {shared.wall_s:.0f} s")
+        took = f"{shared.wall_s:.0f} s, {100 * shared.busy:.0f} % of the cores busy"
+        row("gpu-share", f"{len(cases)} cases side by side on {device(shared)}: {took}")
         timed = {case: corpus(place / case, gpus[0], [case]) for case in cases[:SINGLE]}
         done = alone(place / "alone", gpus, cases, limit_s)
         both = sorted({*done.evidence} & {*shared.evidence})
         if not both:
             return row("", "nothing ended in both runs")
         if set(both) < set(cases):
-            row("", f"alone, {len(both)} of them ended so far; side by side, these again:")
-            shared = corpus(place / f"shared-{len(both)}", gpus[0], both)
+            row("", f"alone, {len(both)} of them ended so far; the seconds side by side are those of all")
     return report(done, shared, both, timed, partial(share, gpu=gpus[0]))
 
 
