@@ -103,6 +103,7 @@ class TestCluster:
         assert [lost["reason"] for lost in first["lost"]] == ["its machine left the fleet"]
         assert first["worker"] != first["lost"][0]["worker"]
         assert other["lost"] == []
+        assert found["left after a kill"] == 1
 
     def test_leaving_interrupts_what_runs(self, found: dict[str, Any]) -> None:
         cleaned, _took_s = found["stopped"]

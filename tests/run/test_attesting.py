@@ -348,7 +348,7 @@ def test_of_runs_that_begin_at_once_one_reads_the_files(
         return run(engine, prepared, request)
 
     def say(_console: Console, text: str) -> None:
-        if text == "waiting for the files of one: another run reads them":
+        if text == "waiting for another run, which checks the files of environment one":
             waits.set()
 
     monkeypatch.setattr("gpu_casebook.run.attesting.user_cache_path", lambda _: tmp_path)

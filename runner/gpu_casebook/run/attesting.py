@@ -8,8 +8,9 @@ Engines see to it that environments of one key have the same files, around each 
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,22 +57,22 @@ def attested(
 
     `say` is told if another run has to end its look first.
     """
+    look = partial(_look, plan, guard, files, prepared)
+    if recipe.use_image:
+        return AttestedEnvironment(prepared, recipe, look("versions"))
     kept = user_cache_path("casebook") / "attested" / f"{hashlib.sha256(prepared.key.encode()).hexdigest()[:16]}.json"
-    with ExitStack() as reading:
-        known = _known(kept)
-        # Who holds GPUs does not wait: whoever reads may wait for one of them.
-        if not (known or recipe.use_image or guard.holds):
-            why = f"waiting for the files of {plan.environment}: another run reads them"
-            reading.enter_context(sole(kept.with_suffix(".lock"), say, why))
+    known = _known(kept)
+    if known is None:
+        why = f"waiting for another run, which checks the files of environment {plan.environment}"
+        # Who holds GPUs does not wait: the other run may wait for one of them.
+        with nullcontext() if guard.holds else sole(kept.with_suffix(".lock"), say, why):
             known = _known(kept)
-            if known:
-                reading.close()  # the versions are looked at by all who waited at once
-        found = _look(plan, guard, files, prepared, "versions" if recipe.use_image or known else "files")
-        if found.content:
-            found.content.write(kept)
-    if not (found.content or recipe.use_image):
-        found = found.model_copy(update={"content": known})
-    return AttestedEnvironment(prepared, recipe, found)
+            if known is None:
+                found = look("files")
+                if found.content:
+                    found.content.write(kept)
+                return AttestedEnvironment(prepared, recipe, found)
+    return AttestedEnvironment(prepared, recipe, look("versions").model_copy(update={"content": known}))
 
 
 def _known(kept: Path) -> Content | None:
