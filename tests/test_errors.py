@@ -34,7 +34,9 @@ def test_help(module: str) -> None:
 
 def test_docs() -> None:
     text = "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/*.md")))
-    named = {int(found) for found in re.findall(r"(?:Exit status:|statuses:|;) (\d+)\b", " ".join(text.split()))}
+    listed = re.findall(r"[Ee]xit status(?:es)?: (.*?)\.(?= |$)", " ".join(text.split()))
+    named = {int(found) for found in re.findall(r"(?:^|; )(\d+)\b", "\n".join(listed), re.MULTILINE)}
+    assert len(listed) > 1
     assert named <= set(ExitStatus)
     shown = {int(found) for found in re.findall(r"^\|.*\| (\d+) \|$", text, re.MULTILINE)} | named
     assert set(ExitStatus) - {ExitStatus.OTHER_ERROR} - shown <= {ExitStatus.INTERRUPTED}
