@@ -15,6 +15,7 @@ import pytest
 
 from gpu_casebook.devices.driver import HostFacts
 from gpu_casebook.engines.apptainer.engine import ApptainerEngine
+from gpu_casebook.engines.base import VARIABLES
 from gpu_casebook.engines.charliecloud import engine as module
 from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.unpacked import engine as unpacked
@@ -334,8 +335,7 @@ for place in ("/x", "/opt/env/x", f"/proc/{runner}/root", "/proc/1/root"):
         given = json.loads(charliecloud_bench.run(script, variables=awkward).stdout)
         assert given["A"] == awkward["A"]
         assert (given["TMPDIR"], given["HOME"], given["PATH"]) == ("/tmp", "/home/case", "/usr/bin:/x")
-        ours = {"USER", "LOGNAME", "LANG", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "CUDA_VISIBLE_DEVICES"}
-        assert set(given) - ours == {"A", "TMPDIR", "HOME", "PATH", "VIRTUAL_ENV"}
+        assert set(given) - {*VARIABLES, "CUDA_VISIBLE_DEVICES"} == {"A", "TMPDIR", "HOME", "PATH", "VIRTUAL_ENV"}
 
     @pytest.mark.parametrize("place", ["/dev/shm", "/tmp", "/home/case", "/case"])
     def test_files_count_as_memory(self, charliecloud_bench: Bench, place: str) -> None:

@@ -26,7 +26,7 @@ import pytest
 
 from gpu_casebook.devices.driver import HostFacts
 from gpu_casebook.engines import scratch
-from gpu_casebook.engines.base import Prepared
+from gpu_casebook.engines.base import VARIABLES, Prepared
 from gpu_casebook.engines.output import Output
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv import engine as module
@@ -407,8 +407,7 @@ def test_an_image_needs_the_docker_engine(engine: VenvEngine) -> None:
 def test_only_variables_that_are_meant_for_it_reach_a_trial(venv_bench: Bench) -> None:
     result = venv_bench.run("import os, json; print(json.dumps(dict(os.environ)))", variables={"OWN": "1"})
     variables = json.loads(result.stdout)
-    ours = "PATH HOME TMPDIR USER LOGNAME LANG PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE CUDA_VISIBLE_DEVICES"
-    assert set(variables) == {*ours.split(), "OWN"}
+    assert set(variables) == {*VARIABLES, "PATH", "HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "OWN"}
     assert variables["PATH"] == "/env/bin:/usr/local/bin:/usr/bin:/bin"
     assert variables["CUDA_VISIBLE_DEVICES"] == ""
     assert variables["LANG"] == "C.UTF-8"

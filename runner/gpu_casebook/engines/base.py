@@ -24,6 +24,9 @@ VARIABLES = {
     "LANG": "C.UTF-8",
     "PYTHONUNBUFFERED": "1",  # a trial that is ended by its timeout has printed what it had to print
     "PYTHONDONTWRITEBYTECODE": "1",
+    # NumPy's OpenBLAS starts a thread per core when it is imported, and each spins for 2**28 ticks (0.1 s) before it
+    # sleeps: with 16 cores that is as much processor time as the import of torch. What they compute stays the same.
+    "OPENBLAS_THREAD_TIMEOUT": "20",  # 2**20 ticks: github.com/OpenMathLib/OpenBLAS/issues/5171
 }
 
 
