@@ -13,7 +13,7 @@ import time
 import torch
 from torch import fx, nn
 
-LAYERS = 30  # a trace of this model takes some milliseconds
+LAYERS = 1000  # a trace must take longer than the 5 ms for which Python lets one thread go on
 traced = nn.Sequential(*(nn.Linear(4, 4) for _ in range(LAYERS)))
 served = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
 PAUSE = 0.02  # between requests: a server's thread that is not always at it
