@@ -12,19 +12,21 @@ import torch
 import triton
 import triton.language as tl
 
-DEPTH = 2**15  # blocks on the second axis, which may have 65535
+DEPTH = 2**15  # layers of each row: with one to a block, blocks on the second axis, which may have 65535
+LAYERS = 1  # that a block goes through
 
 
 @triton.jit
-def mark(marks, first):
-    """Mark the row of each block of the first layer; the other layers have nothing to do."""
-    if tl.program_id(1) == 0:
-        tl.store(marks + first + tl.program_id(0), 1)
+def mark(marks, LAYERS: tl.constexpr):
+    """Mark the row of each block that has the first layer; the other layers have nothing to do."""
+    for layer in range(LAYERS):
+        if tl.program_id(1) * LAYERS + layer == 0:
+            tl.store(marks + tl.program_id(0), 1)
 
 
 def marked(rows: int) -> int:
     marks = torch.zeros(rows, dtype=torch.int32, device="cuda")
-    mark[(rows, DEPTH)](marks, 0)
+    mark[(rows, DEPTH // LAYERS)](marks, LAYERS)
     return marks.sum().item()
 
 
