@@ -183,42 +183,26 @@ def test_no_more_share_a_gpu_than_its_memory_holds(memory: int, most: int) -> No
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_whoever_waits_to_be_alone_is_not_passed_by_those_who_share() -> None:
+@pytest.mark.parametrize("much", [None, 100 * GIB])
+def test_who_waits_for_much_is_not_passed_by_who_needs_little(much: int | None) -> None:
+    """There is room for the little one all the time, and with trials enough there would never be any for the other."""
     waits, order = threading.Event(), list[str]()
 
     def run(name: str, memory: int | None) -> None:
         with hold([0], lambda _: waits.set(), memory):
             order.append(name)
 
-    with hold([0], print, 0):
-        alone = threading.Thread(target=run, args=("alone", None))
-        alone.start()
+    with hold([0], print, 60 * GIB):
+        first = threading.Thread(target=run, args=("much", much))
+        first.start()
         assert waits.wait(60)
-        later = threading.Thread(target=run, args=("later", 0))
+        later = threading.Thread(target=run, args=("little", 0))
         later.start()
         time.sleep(0.1)
         assert order == []
-    alone.join(60)
+    first.join(60)
     later.join(60)
-    assert order == ["alone", "later"]
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_who_needs_less_passes_who_waits_for_more() -> None:
-    waits, done = threading.Event(), list[str]()
-
-    def much() -> None:
-        with hold([0], lambda _: waits.set(), 100 * GIB):
-            done.append("much")
-
-    with hold([0], print, 60 * GIB):
-        other = threading.Thread(target=much)
-        other.start()
-        assert waits.wait(60)
-        with hold([0], print, 20 * GIB):
-            done.append("little")
-    other.join(60)
-    assert done == ["little", "much"]
+    assert order == ["much", "little"]
 
 
 def test_a_pause_may_give_up(holder: "subprocess.Popen[str]") -> None:

@@ -1,8 +1,8 @@
 """Who uses which GPU of this host: one run alone, or trials that share its memory. For all users and all engines.
 
 A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
-Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. A run that waits to be alone
-keeps the gate, so that nobody passes it; others take all that they need at once, or let whoever needs less go first.
+Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. Who waits for slots keeps the
+gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended.
 """
 
 import fcntl
@@ -75,7 +75,7 @@ class _Gpu:
                 _unlock(*ours)
 
     def _locked(self, gate: IO[str], files: Sequence[IO[str]], need: int) -> list[IO[str]]:
-        """Return so many slots, locked. Who wants all of them keeps the gate, and what it has, until it has all."""
+        """Return so many slots, locked; keep the gate, and what there is of them, until there are as many."""
         ours: list[IO[str]] = []
         entered = False
         try:
@@ -85,9 +85,6 @@ class _Gpu:
                     ours += islice(filter(_lock, (file for file in files if file not in ours)), need - len(ours))
                 if len(ours) == need:
                     return ours
-                if entered and need < self.slots:
-                    _unlock(*ours, gate)
-                    ours, entered = [], False
                 self._wait_for([file for file in files if file not in ours])
         except BaseException:
             _unlock(*ours)
