@@ -9,6 +9,9 @@ What to look for: in both batches each sequence has the bits that it has alone.
 
 import torch
 from fla.ops.gated_delta_rule.chunk_fwd import chunk_gated_delta_rule_fwd_intra
+from triton.runtime.autotuner import Autotuner
+
+Autotuner.prune_configs = lambda self, _: self.configs[:1]  # any will do; trying them all takes most of the time
 
 SEQUENCES, HEADS, WIDTH = 16, 64, 128  # with these the edge is between 17476 and 17477 tokens
 VALUE = 16  # width of the values: little, so that only the keys are so many

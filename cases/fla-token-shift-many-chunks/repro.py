@@ -10,6 +10,9 @@ What to look for: 65535 tokens come out right, to the last bit. One token more, 
 
 import torch
 from fla.modules.token_shift import token_shift
+from triton.runtime.autotuner import Autotuner
+
+Autotuner.prune_configs = lambda self, _: self.configs[:1]  # any will do; trying them all takes most of the time
 
 DOCUMENT = 64  # tokens; with no more of them than the GPU has multiprocessors, each token is a chunk, and a block, of its own
 WIDTH = 8  # any will do
