@@ -91,6 +91,11 @@ def duration(text: str) -> float:
     return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|d|h|m|s)", text))
 
 
+def path_list(*parts: str | None) -> str:
+    """Return these directories as PATH, PYTHONPATH and such have them; what is empty is left out."""
+    return ":".join(part for part in parts if part)
+
+
 def seconds(value: float) -> str:
     """Return a duration in words: 0.25 s, 44.6 s, 2 min 11 s, 1 h 2 min, 7 d 0 h."""
     if value < 60:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from gpu_casebook.engines.base import VARIABLES, path_list
+from gpu_casebook.engines.base import VARIABLES
+from gpu_casebook.text import path_list
 
 # Says how many seconds of processor time the threads took that NumPy's BLAS started; a tick is 1/100 s.
 IDLE = """

@@ -3,10 +3,9 @@
 import pytest
 
 from gpu_casebook.evidence import Outcome, Trial
-from gpu_casebook.judging.description import SourceLine, surfaced
+from gpu_casebook.judging.description import SourceLine, failing, surfaced
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.kinds import Variant
-from gpu_casebook.run.probes import failing
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect, record_of
 from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording

@@ -4,6 +4,7 @@ import io
 import json
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,7 @@ from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.case_page import case_page
+from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Plan
@@ -100,6 +102,29 @@ def sanitizers(evidence: Evidence) -> list[SanitizerProbe]:
     return [probe for probe in evidence.probes if isinstance(probe, SanitizerProbe)]
 
 
+def most_at_once(on: FakeEngine, case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many instrumented runs there were at once at most, on a machine with four cores."""
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(trials, "TRIAL_BYTES", 1)
+    now, most, counting = 0, 0, threading.Condition()
+
+    def meet(request: TrialRequest) -> None:
+        nonlocal now, most
+        if not (request.wrapper or "CUDA_LAUNCH_BLOCKING" in request.variables):
+            return
+        with counting:
+            now += 1
+            most = max(most, now)
+            counting.notify_all()
+            counting.wait_for(lambda: most > 1, 0.5)
+            now -= 1
+
+    on.before_trial = meet
+    go(case, on)
+    return most
+
+
 class TestSanitizedTrials:
     @pytest.fixture
     def case(self, checkout: Checkout) -> Case:
@@ -117,6 +142,10 @@ class TestSanitizedTrials:
         assert evidence.rates[Variant.REPRO].n == 3
         assert evidence.sanitized[0].sanitizer
         assert evidence.sanitized[0].sanitizer.version == "2025.3.1.0"
+
+    def test_both_variants_run_at_once(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        on = engine(repro=[PROVED], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
+        assert most_at_once(on, case, monkeypatch) == 2
 
     def test_how_it_is_run(self, case: Case) -> None:
         on = engine(repro=[PLAIN], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
@@ -209,6 +238,14 @@ class TestProbes:
         assert memcheck.stdout == FAULTY.stdout
         assert isinstance(blocking, LaunchBlockingProbe)
         assert effect(blocking) is Effect.MOVED
+
+    @pytest.mark.parametrize(("alone", "most"), [("false", 2), ("true", 1)])
+    def test_they_run_at_once_unless_the_case_is_alone(
+        self, checkout: Checkout, monkeypatch: pytest.MonkeyPatch, alone: str, most: int
+    ) -> None:
+        on = engine(repro=[*[PLAIN] * 3, BLOCKING], memcheck_repro=[FAULTY])
+        text = manifest().replace("    image: cuda13\n", f"    image: cuda13\n    alone: {alone}\n")
+        assert most_at_once(on, written(checkout, text), monkeypatch) == most
 
     def test_launch_blocking_is_the_same_trial_with_one_variable_more(self, checkout: Checkout) -> None:
         on = engine(repro=[PLAIN], memcheck_repro=[FAULTY])

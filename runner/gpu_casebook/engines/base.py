@@ -33,11 +33,6 @@ VARIABLES = {
 }
 
 
-def path_list(*parts: str | None) -> str:
-    """Return these directories as PATH, PYTHONPATH and such have them; what is empty is left out."""
-    return ":".join(part for part in parts if part)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
     """An environment that is ready for trials."""

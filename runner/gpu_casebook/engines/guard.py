@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,12 +18,14 @@ from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
 from gpu_casebook.devices.meter import Meter
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
+from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Xid
 from gpu_casebook.trial import Note, TrialRequest, TrialResult
 
 # How often, and how many times, a GPU is read again until its memory is back.
 POLL_S = 0.5
 POLLS = 20
+_END_POLL_S = 0.2
 
 _LOST = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "the driver has lost it",
@@ -190,6 +193,32 @@ class Guard:
         """End the trials of other threads, which then raise or return, and keep those that wait from starting."""
         self._stopped.set()
         self.engine.end_trials()
+
+    @contextmanager
+    def pool(self, begun: Collection[Future[Any]], workers: int) -> Iterator[ThreadPoolExecutor]:
+        """A pool for trials at once, all of which are in `begun`.
+
+        Those that nobody asks for in the end are waited for; after an error they are ended.
+        """
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                with suppress(EngineError):  # of an engine that went away; what is told is the first error
+                    self.end_trials()
+                    while any(trial.running() for trial in begun):  # one that had just begun was not there yet
+                        time.sleep(_END_POLL_S)
+                        self.end_trials()
+                raise
+
+    def side_by_side(self, runs: Sequence[Callable[[], Tried]], workers: int) -> Iterator[Tried]:
+        """Yield what each of these functions returns, in their order. If one raises, the trials of the others end."""
+        begun: list[Future[Tried]] = []
+        with self.pool(begun, workers) as pool:
+            begun += [pool.submit(run) for run in runs]
+            for future in begun:
+                yield future.result()
 
     def _pause(self, seconds: float) -> None:
         """Raise KeyboardInterrupt where all trials are to end."""

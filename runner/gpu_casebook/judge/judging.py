@@ -12,7 +12,6 @@ from typing import BinaryIO, Literal, NamedTuple
 import psutil
 
 from gpu_casebook.engines import watching
-from gpu_casebook.engines.base import path_list
 from gpu_casebook.engines.output import Kept, supervised_s
 from gpu_casebook.engines.venv import supervised
 from gpu_casebook.engines.venv.supervised import NeutralOutput
@@ -23,6 +22,7 @@ from gpu_casebook.judging.expectation import Judgement, judge, observe
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import Expectation
+from gpu_casebook.text import path_list
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult, Watch
 
 Bisect = Literal["introduced", "fixed"] | None

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from gpu_casebook.document import Document
-from gpu_casebook.evidence import Observation, Trial
+from gpu_casebook.evidence import Observation, Outcome, Trial
+from gpu_casebook.kinds import Variant
 from gpu_casebook.reading import cuda_errors, stacks, tracebacks
 from gpu_casebook.text import one_line, without_escapes
 from gpu_casebook.trial import CASE_DIRECTORY
@@ -48,6 +49,13 @@ def endings(trials: Sequence[Trial]) -> str:
     """Return how the trials ended, the most frequent way first; one phrase if all ended alike."""
     (first, times), *others = Counter(ending(trial.observation) for trial in trials).most_common()
     return f"{first} ({times} of {len(trials)}, the others in {len(others)} other ways)" if others else first
+
+
+def failing(trials: Sequence[Trial]) -> Trial | None:
+    """Return the first trial of repro that ended with a CUDA error, preferring one that failed as declared; or None."""
+    own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
+    ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
+    return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
 
 
 def digests(trials: Iterable[Trial], name: str) -> Counter[str]:

@@ -5,6 +5,7 @@ These trials belong to the verdict (see `judging.sanitized`); probes do not.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from gpu_casebook.evidence import Trial
 from gpu_casebook.judging.expectation import observe
@@ -24,12 +25,12 @@ def sanitized_trials(bench: Bench) -> Sequence[Trial]:
     declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
     if declared is None:
         return []
-    trials = []
-    with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(Variant) * TRIALS) as advance:
-        for variant in Variant:
-            for number in range(1, TRIALS + 1):
-                trials.append(_trial(bench, variant, number, declared))
-                advance(summary_of(trials[-1]))
+    wanted = [(variant, number) for variant in Variant for number in range(1, TRIALS + 1)]
+    trials: list[Trial] = []
+    with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(wanted)) as advance:
+        for trial in bench.side_by_side([partial(_trial, bench, *which, declared) for which in wanted]):
+            trials.append(trial)
+            advance(summary_of(trial))
     return trials
 
 

@@ -14,10 +14,8 @@ takes more trials. A measured rate is not repeated, as its trials differ anyhow.
 
 import math
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
@@ -27,7 +25,6 @@ from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, tries
-from gpu_casebook.errors import EngineError
 from gpu_casebook.evidence import Outcome, Sharing, Trial, Verdict
 from gpu_casebook.judging.decision import Tally, Terms, decide
 from gpu_casebook.judging.expectation import growth, judge, observe
@@ -46,7 +43,6 @@ nothing is 0.96 % then, both chances together; with 3 and 4 again it would be 1.
 ROOM = 1.25
 """The longest trial so far, times as many as run at once, times this, fits the timeout: they may all share a core."""
 
-_POLL_S = 0.2
 _FORESEEN = 100
 
 _Which = tuple[Variant, int]
@@ -148,7 +144,7 @@ class Trials:
         """
         trials, most = list(begun), 1
         ahead = dict[_Which, Future[list[_Tried]]]()  # begun, and not counted yet
-        with self._pool(ahead) as pool:
+        with self.guard.pool(ahead.values(), hardware.cores()) as pool:
             while Tally(trials, asked).next:
                 # Before the look at the first one: what ends in between is still taken for running, or a rule that
                 # goes by its outcome would be overtaken.
@@ -169,21 +165,6 @@ class Trials:
                 self.progress.show(trials, asked, len(running), room)
                 wait(running, return_when=FIRST_COMPLETED)
         return trials, most
-
-    @contextmanager
-    def _pool(self, begun: Mapping[_Which, Future[list[_Tried]]]) -> Iterator[ThreadPoolExecutor]:
-        """A pool for trials. Those that nobody asks for in the end are waited for; after an error they are ended."""
-        with ThreadPoolExecutor(hardware.cores()) as pool:
-            try:
-                yield pool
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                with suppress(EngineError):  # of an engine that went away; what is told is the first error
-                    self.guard.end_trials()
-                    while any(trial.running() for trial in begun.values()):  # one that had just begun was not there yet
-                        time.sleep(_POLL_S)
-                        self.guard.end_trials()
-                raise
 
     def _room(self, trials: Sequence[Trial]) -> int:
         """Return how many trials may run at once after these."""

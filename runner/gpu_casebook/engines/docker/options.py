@@ -6,7 +6,8 @@ from typing import Any
 
 from gpu_casebook.daemon.client import DeviceRequest, LogConfig, Mount, Ulimit
 from gpu_casebook.devices.driver import CDI_KIND, HostFacts
-from gpu_casebook.engines.base import VARIABLES, path_list
+from gpu_casebook.engines.base import VARIABLES
+from gpu_casebook.text import path_list
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Limits, TrialRequest
 
 HOME = "/home/case"

@@ -19,7 +19,7 @@ from platformdirs import user_cache_path
 
 from gpu_casebook.devices.driver import HostFacts, host_facts, passthrough
 from gpu_casebook.engines import scratch
-from gpu_casebook.engines.base import VARIABLES, Engine, Prepared, path_list
+from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
 from gpu_casebook.engines.docker.packing import IMAGES, decompressed
 from gpu_casebook.engines.output import supervised_s
 from gpu_casebook.engines.unpacked.archive import UnpackedImage, make_mount_points, unpack, unpacked
@@ -31,6 +31,7 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, build
 from gpu_casebook.locking import sole
 from gpu_casebook.places import images_of
+from gpu_casebook.text import path_list
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 TOOLS = "/casebook"  # where a watched trial has what lets it say where it stands

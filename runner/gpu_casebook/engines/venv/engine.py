@@ -15,7 +15,7 @@ from platformdirs import user_cache_path
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import forking, scratch
-from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared, path_list
+from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared
 from gpu_casebook.engines.output import supervised_s
 from gpu_casebook.engines.venv import bytecode, packing, seal, supervised, unused
 from gpu_casebook.engines.venv.forking import VenvZygote
@@ -26,7 +26,7 @@ from gpu_casebook.guest import only
 from gpu_casebook.locking import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
-from gpu_casebook.text import size
+from gpu_casebook.text import path_list, size
 from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
 
 _MOST_SHOWN = 3

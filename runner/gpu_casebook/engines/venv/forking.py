@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gpu_casebook.engines import scratch, watching
-from gpu_casebook.engines.base import path_list
 from gpu_casebook.engines.forking import ENDED, PATIENCE_S, Import, Unfit, story
 from gpu_casebook.engines.venv import supervised
 from gpu_casebook.engines.venv.supervised import NeutralOutput, Supervising
 from gpu_casebook.guest import supervisor, zygote
+from gpu_casebook.text import path_list
 from gpu_casebook.trial import TrialRequest, TrialResult
 
 # Each trial's own supervisor keeps its limits. Were they kept for the zygote too, one trial might end them all.

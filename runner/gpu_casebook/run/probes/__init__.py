@@ -4,20 +4,24 @@ A probe is a plug-in: an object that satisfies `Probe`, in a module of its own w
 evidence, and a name in `gpu_casebook.probe_registry`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
-from gpu_casebook.engines.guard import Guard
+from gpu_casebook.engines.guard import Guard, Tried
 from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord
 from gpu_casebook.judging.description import SourceLine
 from gpu_casebook.kinds import Failure, Grade, Variant
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.run.plan import Plan
+from gpu_casebook.run.trials import at_once
+from gpu_casebook.text import seconds
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult
 
 SLOWER = 10.0
@@ -38,6 +42,11 @@ class Bench:
     console: Console
     environments: Mapping[Variant, Prepared]
     _answers: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
+    _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def side_by_side(self, runs: Sequence[Callable[[], Tried]]) -> Iterator[Tried]:
+        """Yield what each of these returns, in their order; they run at once as far as the case's trials may."""
+        return self.guard.side_by_side(runs, at_once(self.plan, self.guard.engine))
 
     def run(
         self, variant: Variant, limits: Limits, variables: Mapping[str, str], wrapper: Sequence[str] = ()
@@ -57,15 +66,12 @@ class Bench:
         """Return what a script of `gpu_casebook.guest` prints in a variant's environment; it runs once in each."""
         prepared = self.environments[variant]
         key = prepared.key, guest.name
-        if key not in self._answers:
-            self._answers[key] = run_guest(self.guard, prepared, guest).stdout
-        return self._answers[key]
-
-
-def run_guest(guard: Guard, prepared: Prepared, guest: Path, gpus: Sequence[int] = ()) -> TrialResult:
-    """Run a script of `gpu_casebook.guest` in an environment."""
-    files = {guest.name: guest.read_bytes()}
-    return guard.run(prepared, TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS, gpus=gpus))
+        with self._asking:
+            if key not in self._answers:
+                files = {guest.name: guest.read_bytes()}
+                request = TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS)
+                self._answers[key] = self.guard.run(prepared, request).stdout
+            return self._answers[key]
 
 
 @dataclass(frozen=True)
@@ -107,23 +113,26 @@ class Probe(Protocol):
         """Return what a record of this probe says."""
 
 
-def chosen(manifest: Manifest) -> list[Probe]:
-    """Return the probes that the manifest names, else those that the kind of failure suggests."""
+def chosen(manifest: Manifest) -> dict[str, Probe]:
+    """Return the probes that the manifest names, else those that the kind of failure suggests, by name."""
     if manifest.probes is not None:
-        return [probe_registry.probe(name) for name in dict.fromkeys(manifest.probes)]
-    every = map(probe_registry.probe, probe_registry.all_probes())
-    return [found for found in every if found.suggested(manifest.failure)]
+        return {name: probe_registry.probe(name) for name in manifest.probes}
+    every = {name: probe_registry.probe(name) for name in probe_registry.all_probes()}
+    return {name: found for name, found in every.items() if found.suggested(manifest.failure)}
 
 
 def run_probes(bench: Bench, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[ProbeRecord]:
-    """Run the probes that apply to these trials. Ctrl-C ends them; the records made by then are returned."""
-    records: list[ProbeRecord] = []
+    """Run the probes that apply to these trials. Ctrl-C ends them; the records of those that ended are returned."""
+    plan, records = bench.plan, list[ProbeRecord]()
     repro = [trial.duration_s for trial in trials if trial.variant is Variant.REPRO]
-    limits = replace(bench.plan.limits, timeout_s=min(MOST_S, max(LEAST_S, SLOWER * max(repro, default=0.0))))
+    limits = replace(plan.limits, timeout_s=min(MOST_S, max(LEAST_S, SLOWER * max(repro, default=0.0))))
+    found = {name: each for name, each in chosen(plan.case.manifest).items() if each.applies(plan, trials, sanitized)}
+    runs = [partial(lambda each: list(each.run(bench, trials, limits)), each) for each in found.values()]
     try:
-        for each in chosen(bench.plan.case.manifest):
-            if each.applies(bench.plan, trials, sanitized):
-                records.extend(each.run(bench, trials, limits))
+        with bench.console.task(f"{plan.case.id} probes", len(runs), lambda: ", ".join(found)) as advance:
+            for name, made in zip(found, bench.side_by_side(runs), strict=True):
+                records += made
+                advance(f"{name} ({seconds(sum(record.duration_s for record in made))})")
     except KeyboardInterrupt:
         bench.console.say("interrupted while probing: the verdict stands, without the probes still to come")
     return records
@@ -135,13 +144,6 @@ def ran_kernels(plan: Plan, trials: Sequence[Trial]) -> bool:
     on_device = bool(plan.gpus) and plan.spec.grade is Grade.HARDWARE
     ended = bool(ran) and not any(trial.observation.timed_out or trial.observation.hung for trial in ran)
     return on_device and ended and plan.case.manifest.failure not in _NO_KERNEL_ENDS
-
-
-def failing(trials: Sequence[Trial]) -> Trial | None:
-    """Return the first trial of repro that ended with a CUDA error, preferring one that failed as declared; or None."""
-    own = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
-    ended = [trial for trial in own if trial.observation.failed and trial.observation.cuda_error]
-    return min(ended, key=lambda trial: trial.outcome is not Outcome.AS_EXPECTED, default=None)
 
 
 def words(record: ProbeRecord) -> Words:

@@ -11,11 +11,11 @@ from typing import Literal
 
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Observation, ProbeRecord, Trial
-from gpu_casebook.judging.description import SourceLine, ending, surfaced
+from gpu_casebook.judging.description import SourceLine, ending, failing, surfaced
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels
+from gpu_casebook.run.probes import Bench, Words, ran_kernels
 from gpu_casebook.trial import Limits, TrialResult
 
 VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -90,11 +90,10 @@ class LaunchBlocking:
     def run(self, bench: Bench, trials: Sequence[Trial], limits: Limits) -> Iterator[LaunchBlockingProbe]:
         plain = failing(trials)
         assert plain
-        with bench.console.step("probing: repro with CUDA_LAUNCH_BLOCKING=1"):
-            try:
-                yield record_of(plain, bench.run(Variant.REPRO, limits, VARIABLES))
-            except (CasebookError, OSError) as error:
-                yield LaunchBlockingProbe(error=plain.observation.cuda_error or "", note=str(error))
+        try:
+            yield record_of(plain, bench.run(Variant.REPRO, limits, VARIABLES))
+        except (CasebookError, OSError) as error:
+            yield LaunchBlockingProbe(error=plain.observation.cuda_error or "", note=str(error))
 
     def words(self, record: ProbeRecord) -> Words:
         assert isinstance(record, LaunchBlockingProbe)

@@ -10,12 +10,13 @@ from typing import NamedTuple
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import ProbeRecord, SanitizerProbe, SanitizerReport, Trial
 from gpu_casebook.guest import script
+from gpu_casebook.judging.description import failing
 from gpu_casebook.judging.sanitized import report
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.reading import sanitizer
 from gpu_casebook.reading.findings import EXECUTABLE, Finding, Kind, Tool, sentence, telling
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.run.probes import Bench, Words, failing, ran_kernels
+from gpu_casebook.run.probes import Bench, Words, ran_kernels
 from gpu_casebook.text import tail
 from gpu_casebook.trial import Limits, TrialResult
 
@@ -57,8 +58,7 @@ class Sanitizer:
 
     def _look(self, bench: Bench, variant: Variant, limits: Limits) -> SanitizerProbe:
         try:
-            with bench.console.step(f"probing: {variant} under {self.tool}"):
-                run = under(bench, self.tool, variant, limits)
+            run = under(bench, self.tool, variant, limits)
         except (CasebookError, OSError) as error:
             return SanitizerProbe(variant=variant, report=SanitizerReport(tool=self.tool), note=str(error))
         found = report(run.result, self.tool, run.version, None, cached=run.cached)
