@@ -9,6 +9,9 @@ What to look for: no token is wrong in either.
 
 import torch
 from fla.ops.rwkv7.gate_output_correction import gate_output_correction
+from triton.runtime.autotuner import Autotuner
+
+Autotuner.prune_configs = lambda self, _: self.configs[:1]  # any will do; trying them all takes most of the time
 
 HEADS, WIDTH = 1, 8  # any will do
 
