@@ -23,12 +23,19 @@ def case(checkout: Checkout) -> Case:
 
 
 def keep(
-    case: Case, seconds: float, memory: int | None = None, *, published: bool, name: str = NAME, engine: str = "venv"
+    case: Case,
+    seconds: float,
+    memory: int | None = None,
+    *,
+    published: bool,
+    name: str = NAME,
+    engine: str = "venv",
+    digest: str = CASE.digest,
 ) -> None:
     run = evidence(
         replace(REPRO, duration_s=seconds),
         replace(FIXED, duration_s=0.5),
-        case=CASE.model_copy(update={"id": case.id}),
+        case=CASE.model_copy(update={"id": case.id, "digest": digest}),
         environment=ENVIRONMENT.model_copy(update={"name": name}),
         engine=ENGINE.model_copy(update={"name": engine}),
         sharing=Sharing(at_once=2, memory_bytes=memory),
@@ -46,6 +53,12 @@ def test_the_most_that_any_trial_took(case: Case) -> None:
     keep(case, 90.0, None, published=True, engine="docker")
     keep(case, 5.0, 8, published=False)
     assert needs(case, NAME) == Needs(longest_s=90.0, memory_bytes=8, trials_s=3 * 90.5)
+
+
+def test_earlier_scripts_tell_nothing_where_these_ran(case: Case) -> None:
+    keep(case, 90.0, 8, published=True)
+    keep(case, 7.0, 3, published=False, digest=case.digest())
+    assert needs(case, NAME) == Needs(longest_s=7.0, memory_bytes=3, trials_s=3 * 7.5)
 
 
 def test_another_environment_tells_nothing(case: Case) -> None:

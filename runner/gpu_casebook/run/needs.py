@@ -26,8 +26,9 @@ class Needs:
 
 
 def needs(case: Case, environment: str) -> Needs:
-    """Return what evidence tells: that of the corpus and a user's own, of the same scripts or earlier ones."""
-    runs = list(_runs(case, environment))
+    """Return what evidence tells: that of the corpus and a user's own, of earlier scripts only if there is no other."""
+    found, digest = list(_runs(case, environment)), case.digest()
+    runs = [run for run in found if run.case.digest == digest] or found
     return Needs(
         max((trial.duration_s for run in runs for trial in run.trials), default=0.0),
         max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
