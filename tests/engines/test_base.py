@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -26,6 +27,20 @@ def test_threads_of_numpy_sleep_while_there_is_nothing_to_compute() -> None:
     threads, took_s = ran.stdout.split()
     assert int(threads)
     assert float(took_s) / int(threads) < 0.03
+
+
+COMPILERS = """
+import os
+from torch._inductor.async_compile import AsyncCompile
+AsyncCompile.warm_pool()
+print(len(open(f"/proc/self/task/{os.getpid()}/children").read().split()))
+"""
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="this Python has no PyTorch")
+def test_inductor_starts_no_processes_that_compile() -> None:
+    ran = subprocess.run([sys.executable, "-c", COMPILERS], env=VARIABLES, capture_output=True, text=True, check=True)
+    assert ran.stdout == "0\n"
 
 
 def test_paths_leave_out_what_is_empty() -> None:
