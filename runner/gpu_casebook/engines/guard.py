@@ -25,7 +25,7 @@ from gpu_casebook.trial import Note, TrialRequest, TrialResult
 # How often, and how many times, a GPU is read again until its memory is back.
 POLL_S = 0.5
 POLLS = 20
-_END_POLL_S = 0.2
+_END_POLL_S = 0.2  # how often trials that are to end are looked at
 
 _LOST = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "the driver has lost it",
