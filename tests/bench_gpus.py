@@ -1,11 +1,12 @@
 """What sharing a GPU gains, and whether it changes anything; part of tests/bench.py, for a machine with a GPU.
 
 Variables say what is measured: CASEBOOK_BENCH_CASES (patterns, with blanks between), CASEBOOK_BENCH_GPU (its index;
-with several, "0 1", those take parts of what runs without sharing, and the first is shared), CASEBOOK_BENCH_LIMIT_S
-(what runs without sharing is ended then), CASEBOOK_BENCH_IMAGE (run all in this image as it stands; cases that need
-more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs: what is there from an
-earlier call, on the same machine, is not run again). Run the cases once before, so that images and their files are in
-memory.
+with several, "0 1", those take parts of what runs without sharing, and the first is shared), CASEBOOK_BENCH_ALONE (so
+many trials of repro alone, and one more of fixed, stand for all: enough for the seconds, where there is no time for
+more), CASEBOOK_BENCH_LIMIT_S (what runs without sharing is ended then), CASEBOOK_BENCH_IMAGE (run all in this image as
+it stands; cases that need more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs:
+what is there from an earlier call, on the same machine, is not run again). Run the cases once before, so that images
+and their files are in memory.
 """
 
 import math
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from functools import partial
@@ -25,7 +26,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from gpu_casebook.devices import hardware, ledger
-from gpu_casebook.evidence import Evidence, load
+from gpu_casebook.evidence import Evidence, Outcome, load
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import discover, find, known_images
 from tests.bench import ROOT, RUNNER, row
 
@@ -85,18 +87,20 @@ def kept(place: Path) -> dict[str, Evidence]:
     return {each.case.id: each for each in found}
 
 
-def alone(place: Path, gpus: Sequence[int], cases: Sequence[str], limit_s: float | None) -> Ran:
-    """Run each trial alone on a GPU. The seconds are the sum of the cases'; an end at the limit does not count."""
+def alone(place: Path, gpus: Sequence[int], cases: Sequence[str], limit_s: float | None) -> dict[str, Evidence]:
+    """Run each trial alone on a GPU; return the evidence of each case that ended before the limit."""
+    options = ["--jobs", "1", "--at-once", "1"]
+    if trials := os.environ.get("CASEBOOK_BENCH_ALONE"):
+        options += ["--trials", trials]
 
     def part(number: int, gpu: int) -> dict[str, Evidence]:
         there = place / str(gpu)
         left = [case for case in cases[number :: len(gpus)] if case not in kept(there)]
-        return corpus(there, gpu, left, ["--jobs", "1", "--at-once", "1"], limit_s).evidence if left else kept(there)
+        return corpus(there, gpu, left, options, limit_s).evidence if left else kept(there)
 
     with ThreadPoolExecutor(len(gpus)) as pool:
         parts = list(pool.map(part, *zip(*enumerate(gpus), strict=True)))
-    evidence = {case: each for found in parts for case, each in found.items()}
-    return Ran(sum(map(seconds_of, evidence.values())), evidence)
+    return {case: each for found in parts for case, each in found.items()}
 
 
 def seconds_of(evidence: Evidence) -> float:
@@ -105,8 +109,26 @@ def seconds_of(evidence: Evidence) -> float:
     return max(start + took for start, took in starts) - min(start for start, _ in starts)
 
 
-def outcomes(evidence: Evidence) -> list[tuple[str, int, str]]:
-    return sorted((str(trial.variant), trial.number, str(trial.outcome)) for trial in evidence.trials)
+def outcomes(evidence: Evidence) -> dict[tuple[Variant, int], list[Outcome]]:
+    """Return what came of each trial, with its tries that the machine spoiled."""
+    found: dict[tuple[Variant, int], list[Outcome]] = {}
+    for trial in evidence.trials:
+        found.setdefault((trial.variant, trial.number), []).append(trial.outcome)
+    return found
+
+
+def alike(alone: Evidence, shared: Evidence) -> bool:
+    """Return whether all trials that ran alone came to the same side by side."""
+    return outcomes(alone).items() <= outcomes(shared).items()
+
+
+def alone_s(alone: Evidence, shared: Evidence) -> float:
+    """Return how long the trials that ran side by side would have taken in all, had each run alone."""
+    mean_s = {
+        variant: statistics.fmean(trial.duration_s for trial in alone.trials if trial.variant is variant)
+        for variant in {trial.variant for trial in alone.trials}
+    }
+    return sum(mean_s[trial.variant] for trial in shared.trials)
 
 
 def share(case: str, gpu: int) -> float:
@@ -137,10 +159,10 @@ def gpu_share() -> None:
         place = Path(os.environ.get("CASEBOOK_BENCH_KEEP", directory))
         shared = corpus(place / "shared", gpus[0], cases)
         took = f"{shared.wall_s:.0f} s, {100 * shared.busy:.0f} % of the cores busy"
-        row("gpu-share", f"{len(cases)} cases side by side on {device(shared)}: {took}")
+        row("gpu-share", f"{len(cases)} cases side by side on {device(shared.evidence)}: {took}")
         timed = {case: corpus(place / case, gpus[0], [case]) for case in cases[:SINGLE]}
         done = alone(place / "alone", gpus, cases, limit_s)
-        both = sorted({*done.evidence} & {*shared.evidence})
+        both = sorted({*done} & {*shared.evidence})
         if not both:
             return row("", "nothing ended in both runs")
         if set(both) < set(cases):
@@ -148,21 +170,30 @@ def gpu_share() -> None:
     return report(done, shared, both, timed, partial(share, gpu=gpus[0]))
 
 
-def device(ran: Ran) -> str:
-    return ", ".join({str(each.device) for each in ran.evidence.values()})
+def device(evidence: Mapping[str, Evidence]) -> str:
+    return ", ".join({str(each.device) for each in evidence.values()})
 
 
-def report(done: Ran, shared: Ran, both: Sequence[str], timed: dict[str, Ran], share_of: "partial[float]") -> None:
-    verdicts = [case for case in both if done.evidence[case].verdict is not shared.evidence[case].verdict]
-    otherwise = [case for case in both if outcomes(done.evidence[case]) != outcomes(shared.evidence[case])]
-    row("", f"{len(both)} cases, alone on {device(done)}; other verdicts: {verdicts or 'none'}")
-    row("", f"trials that went otherwise or were more or fewer: {otherwise or 'none'}")
-    row("", f"{shared.wall_s:.0f} s side by side against {done.wall_s:.0f} s alone: {shared.wall_s / done.wall_s:.2f}")
-    fit_s = sum(trial.duration_s * share_of(case) for case in both for trial in done.evidence[case].trials)
+def report(
+    done: Mapping[str, Evidence],
+    shared: Ran,
+    both: Sequence[str],
+    timed: Mapping[str, Ran],
+    share_of: Callable[[str], float],
+) -> None:
+    verdicts = [case for case in both if done[case].verdict is not shared.evidence[case].verdict]
+    otherwise = [case for case in both if not alike(done[case], shared.evidence[case])]
+    trials = sum(len(done[case].trials) for case in both)
+    row("", f"{len(both)} cases, {trials} trials alone on {device(done)}; other verdicts: {verdicts or 'none'}")
+    row("", f"cases of which one of these trials went otherwise side by side: {otherwise or 'none'}")
+    took_s = {case: alone_s(done[case], shared.evidence[case]) for case in both}
+    sum_s = sum(took_s.values())
+    row("", f"{shared.wall_s:.0f} s side by side, {sum_s:.0f} s of trials alone: {shared.wall_s / sum_s:.2f}")
+    fit_s = sum(took_s[case] * share_of(case) for case in both)
     row("", f"and {fit_s:.0f} s of trials by the slots that they take: {shared.wall_s / fit_s:.2f} (allowed 1.5)")
     ratios = []
-    for case, ran in ((case, ran) for case, ran in timed.items() if case in done.evidence):
-        one_s, all_s = done.evidence[case].trials[0].duration_s, seconds_of(ran.evidence[case])
+    for case, ran in ((case, ran) for case, ran in timed.items() if case in done):
+        one_s, all_s = done[case].trials[0].duration_s, seconds_of(ran.evidence[case])
         ratios.append(all_s / one_s)
         count = len(ran.evidence[case].trials)
         row(
