@@ -118,8 +118,9 @@ def outcomes(evidence: Evidence) -> dict[tuple[Variant, int], list[Outcome]]:
 
 
 def alike(alone: Evidence, shared: Evidence) -> bool:
-    """Return whether all trials that ran alone came to the same side by side."""
-    return outcomes(alone).items() <= outcomes(shared).items()
+    """Return whether all trials that ran alone came to the same side by side, without a repetition."""
+    repeated = shared.sharing and shared.sharing.repeated
+    return not repeated and outcomes(alone).items() <= outcomes(shared).items()
 
 
 def alone_s(alone: Evidence, shared: Evidence) -> float:

@@ -1,4 +1,4 @@
-"""Text as a person reads and writes it: what terminals print made plain; counts, durations, sizes and dates. Pure."""
+"""Text as people read and write it: output of terminals made plain; counts, durations, sizes, dates, paths. Pure."""
 
 import re
 from collections.abc import Mapping

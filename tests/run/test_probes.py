@@ -147,6 +147,18 @@ class TestSanitizedTrials:
         on = engine(repro=[PROVED], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
         assert most_at_once(on, case, monkeypatch) == 2
 
+    @pytest.mark.parametrize(("cores", "verdict"), [(4, Verdict.CONFIRMED), (1, Verdict.INCONCLUSIVE)])
+    def test_what_goes_otherwise_beside_others_is_repeated(
+        self, case: Case, monkeypatch: pytest.MonkeyPatch, cores: int, verdict: Verdict
+    ) -> None:
+        monkeypatch.setattr(hardware, "cores", lambda: cores)
+        monkeypatch.setattr(trials, "TRIAL_BYTES", 1)
+        out_of_memory = replace(CLEAN, stdout="", stderr="torch.OutOfMemoryError: CUDA out of memory", exit_status=1)
+        on = engine(repro=[PLAIN], memcheck_repro=[FAULTY], memcheck_fixed=[out_of_memory, CLEAN])
+        evidence = go(case, on, probes=False)
+        assert evidence.verdict is verdict, evidence.reasons
+        assert len(evidence.sanitized) == 2
+
     def test_how_it_is_run(self, case: Case) -> None:
         on = engine(repro=[PLAIN], memcheck_repro=[FAULTY], memcheck_fixed=[CLEAN])
         go(case, on, probes=False)

@@ -27,8 +27,8 @@ VARIABLES = {
     # NumPy's OpenBLAS starts a thread per core when it is imported, and each spins for 2**28 ticks (0.1 s) before it
     # sleeps: with 16 cores that is as much processor time as the import of torch. What they compute stays the same.
     "OPENBLAS_THREAD_TIMEOUT": "20",  # 2**20 ticks: github.com/OpenMathLib/OpenBLAS/issues/5171
-    # Inductor starts a process that imports torch once more and forks a compiler per core. A few kernels are compiled
-    # before one of them is ready, in the process that wants them, as they all are now.
+    # Inductor starts a process that imports torch once more and forks a compiler per core. For a few kernels that costs
+    # more than to compile them in the process that wants them, as is done now.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
 

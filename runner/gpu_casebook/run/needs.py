@@ -26,7 +26,7 @@ class Needs:
 
 
 def needs(case: Case, environment: str) -> Needs:
-    """Return what evidence tells: that of the corpus and a user's own, of earlier scripts only if there is no other."""
+    """Return what evidence tells, the corpus's and a user's own: of this manifest and scripts, else of earlier ones."""
     found, digest = list(_runs(case, environment)), case.digest()
     runs = [run for run in found if run.case.digest == digest] or found
     return Needs(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpu_casebook.evidence import Trial
+from gpu_casebook.evidence import Outcome, Trial
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
 from gpu_casebook.kinds import Variant
@@ -21,14 +21,26 @@ SLOWER = 5.0
 
 
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
-    """Run both variants under the tool whose finding the case declares; return no trials if it declares none."""
+    """Run both variants under the tool whose finding the case declares; return no trials if it declares none.
+
+    If one that ran beside the other went otherwise, sharing may be why: both run again, one after the other.
+    """
     declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
     if declared is None:
         return []
+    trials = _trials(bench, declared, bench.at_once)
+    odd = next((trial for trial in trials if trial.outcome is not Outcome.AS_EXPECTED), None)
+    if odd and bench.at_once > 1 and not bench.guard.given_up:
+        bench.console.say(f"  beside others, {summary_of(odd)}; repeated one after the other")
+        trials = _trials(bench, declared, 1)
+    return trials
+
+
+def _trials(bench: Bench, declared: SanitizerFinding, at_once: int) -> list[Trial]:
     wanted = [(variant, number) for variant in Variant for number in range(1, TRIALS + 1)]
     trials: list[Trial] = []
     with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(wanted)) as advance:
-        for trial in bench.side_by_side([partial(_trial, bench, *which, declared) for which in wanted]):
+        for trial in bench.guard.side_by_side([partial(_trial, bench, *which, declared) for which in wanted], at_once):
             trials.append(trial)
             advance(summary_of(trial))
     return trials

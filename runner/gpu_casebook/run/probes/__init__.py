@@ -5,7 +5,7 @@ evidence, and a name in `gpu_casebook.probe_registry`.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Protocol
 from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
-from gpu_casebook.engines.guard import Guard, Tried
+from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord
 from gpu_casebook.judging.description import SourceLine
 from gpu_casebook.kinds import Failure, Grade, Variant
@@ -44,9 +44,10 @@ class Bench:
     _answers: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
     _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def side_by_side(self, runs: Sequence[Callable[[], Tried]]) -> Iterator[Tried]:
-        """Yield what each of these returns, in their order; they run at once as far as the case's trials may."""
-        return self.guard.side_by_side(runs, at_once(self.plan, self.guard.engine))
+    @property
+    def at_once(self) -> int:
+        """How many instrumented runs may go on at once: as many as trials of the case."""
+        return at_once(self.plan, self.guard.engine)
 
     def run(
         self, variant: Variant, limits: Limits, variables: Mapping[str, str], wrapper: Sequence[str] = ()
@@ -130,7 +131,7 @@ def run_probes(bench: Bench, trials: Sequence[Trial], sanitized: Sequence[Trial]
     runs = [partial(lambda each: list(each.run(bench, trials, limits)), each) for each in found.values()]
     try:
         with bench.console.task(f"{plan.case.id} probes", len(runs), lambda: ", ".join(found)) as advance:
-            for name, made in zip(found, bench.side_by_side(runs), strict=True):
+            for name, made in zip(found, bench.guard.side_by_side(runs, bench.at_once), strict=True):
                 records += made
                 advance(f"{name} ({seconds(sum(record.duration_s for record in made))})")
     except KeyboardInterrupt:
