@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 import psutil
 
 from gpu_casebook.devices import hardware, ledger
-from gpu_casebook.evidence import Evidence, Outcome, load
+from gpu_casebook.evidence import Evidence, Outcome, Trial, load
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import discover, find, known_images
+from gpu_casebook.run.needs import needs
 from tests.bench import ROOT, RUNNER, row
 
 ENVIRONMENT = "current"
@@ -125,11 +126,15 @@ def alike(alone: Evidence, shared: Evidence) -> bool:
 
 def alone_s(alone: Evidence, shared: Evidence) -> float:
     """Return how long the trials that ran side by side would have taken in all, had each run alone."""
+    return _each_alone_s(alone.trials, shared.trials) + _each_alone_s(alone.sanitized, shared.sanitized)
+
+
+def _each_alone_s(alone: Sequence[Trial], shared: Sequence[Trial]) -> float:
     mean_s = {
-        variant: statistics.fmean(trial.duration_s for trial in alone.trials if trial.variant is variant)
-        for variant in {trial.variant for trial in alone.trials}
+        variant: statistics.fmean(trial.duration_s for trial in alone if trial.variant is variant)
+        for variant in {trial.variant for trial in alone}
     }
-    return sum(mean_s[trial.variant] for trial in shared.trials)
+    return sum(mean_s[trial.variant] for trial in shared)
 
 
 def share(case: str, gpu: int) -> float:
@@ -138,7 +143,7 @@ def share(case: str, gpu: int) -> float:
     found, count = find(ROOT, case, known_images(ROOT)), ledger.slots(size)
     if found.alone(ENVIRONMENT):
         return 1.0
-    memory = found.environment(ENVIRONMENT).gpu_memory or 0
+    memory = max(found.environment(ENVIRONMENT).gpu_memory or 0, needs(found, ENVIRONMENT).memory_bytes)
     return min(count, max(1, math.ceil(memory * count / size))) / count
 
 
@@ -182,10 +187,13 @@ def report(
     timed: Mapping[str, Ran],
     share_of: Callable[[str], float],
 ) -> None:
-    verdicts = [case for case in both if done[case].verdict is not shared.evidence[case].verdict]
+    # a few trials that stand for all are too few for a verdict
+    whole = [case for case in both if len(done[case].trials) >= len(shared.evidence[case].trials)]
+    verdicts = [case for case in whole if done[case].verdict is not shared.evidence[case].verdict]
     otherwise = [case for case in both if not alike(done[case], shared.evidence[case])]
     trials = sum(len(done[case].trials) for case in both)
-    row("", f"{len(both)} cases, {trials} trials alone on {device(done)}; other verdicts: {verdicts or 'none'}")
+    row("", f"{len(both)} cases, {trials} trials alone on {device(done)}")
+    row("", f"other verdicts of {len(whole)} cases with all trials alone: {verdicts or 'none'}")
     row("", f"cases of which one of these trials went otherwise side by side: {otherwise or 'none'}")
     took_s = {case: alone_s(done[case], shared.evidence[case]) for case in both}
     sum_s = sum(took_s.values())

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.console import Console
-from gpu_casebook.devices import hardware, kernel_log
+from gpu_casebook.devices import hardware, kernel_log, ledger
 from gpu_casebook.devices.hardware import lock_directory, why_aside
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
@@ -239,6 +239,14 @@ def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> N
         )
     assert "needs a reset" in (result.infra or "")
     assert why_aside(H200.uuid)
+
+
+@pytest.mark.usefixtures("driver")
+def test_what_has_no_gpu_does_not_wait_for_who_is_alone_on_it() -> None:
+    request = TrialRequest(files={}, arguments=["repro.py"])
+    with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], print, share=0) as on, ledger.hold([0], print):
+        result = on.look(on.engine.prepare(Recipe(image="cpu", lock=""), print), request)
+    assert result.stderr == REPRO.stderr
 
 
 def test_what_a_killed_run_left_on_the_gpu_is_removed_first(

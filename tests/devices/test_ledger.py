@@ -13,7 +13,7 @@ import pytest
 
 from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.devices.hardware import lock_directory
-from gpu_casebook.devices.ledger import SLOT_BYTES, hold, slots
+from gpu_casebook.devices.ledger import SLOT_BYTES, hold, look, slots
 from tests.devices.test_hardware import A100, H200, FakeNvml
 
 GIB = 2**30
@@ -212,6 +212,47 @@ def test_a_pause_may_give_up(holder: "subprocess.Popen[str]") -> None:
     with pytest.raises(KeyboardInterrupt), hold([0], lambda _: None, 0, give_up):
         pass
     holder.kill()
+    holder.wait()
+    with hold([0], pytest.fail):  # nothing was kept
+        pass
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_who_looks_waits_for_no_slot() -> None:
+    with ExitStack() as held:
+        for _ in range(CORES):
+            held.enter_context(hold([0], pytest.fail, 0))
+        with look([0], pytest.fail), look([0, 1], pytest.fail):
+            pass
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_nobody_is_alone_while_another_looks() -> None:
+    waits, order = threading.Event(), list[str]()
+
+    def alone() -> None:
+        with hold([0], lambda _: waits.set()):
+            order.append("alone")
+
+    with look([0], pytest.fail):
+        other = threading.Thread(target=alone)
+        other.start()
+        assert waits.wait(60)
+        order.append("looked")
+    other.join(60)
+    assert order == ["looked", "alone"]
+
+
+def test_who_looks_waits_for_who_is_alone(holder: "subprocess.Popen[str]") -> None:
+    notes: list[str] = []
+
+    def give_up(_seconds: float) -> None:
+        holder.kill()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), look([0], notes.append, give_up):
+        pass
+    assert notes[0].startswith(f"waiting for GPU 0: process {holder.pid} (")
     holder.wait()
     with hold([0], pytest.fail):  # nothing was kept
         pass

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from gpu_casebook.evidence import Sharing, evidence_path
+from gpu_casebook.evidence import Sharing, evidence_path, load
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.places import reports_of
 from gpu_casebook.run.needs import Needs, needs
@@ -31,7 +32,7 @@ def keep(
     name: str = NAME,
     engine: str = "venv",
     digest: str = CASE.digest,
-) -> None:
+) -> Path:
     run = evidence(
         replace(REPRO, duration_s=seconds),
         replace(FIXED, duration_s=0.5),
@@ -41,7 +42,9 @@ def keep(
         sharing=Sharing(at_once=2, memory_bytes=memory),
         started=datetime(2026, 11, 21, tzinfo=UTC),
     )
-    run.write(evidence_path(reports_of(case.directory.parents[1], published=published), run))
+    path = evidence_path(reports_of(case.directory.parents[1], published=published), run)
+    run.write(path)
+    return path
 
 
 def test_without_evidence_nothing_is_known(case: Case) -> None:
@@ -59,6 +62,13 @@ def test_earlier_scripts_tell_nothing_where_these_ran(case: Case) -> None:
     keep(case, 90.0, 8, published=True)
     keep(case, 7.0, 3, published=False, digest=case.digest())
     assert needs(case, NAME) == Needs(longest_s=7.0, memory_bytes=3, trials_s=3 * 7.5)
+
+
+def test_trials_under_compute_sanitizer_take_their_time_too(case: Case) -> None:
+    path = keep(case, 7.0, published=True)
+    run = load(path)
+    run.model_copy(update={"sanitized": run.trials[:1]}).write(path)
+    assert needs(case, NAME).trials_s == 4 * 7.0 + 3 * 0.5
 
 
 def test_another_environment_tells_nothing(case: Case) -> None:

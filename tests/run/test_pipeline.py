@@ -238,6 +238,24 @@ class TestGpus:
         go(case, on)
         assert set(built_before) == {1}
 
+    def test_what_only_asks_about_a_shared_gpu_waits_for_no_room_on_it(
+        self, case: Case, on: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held: list[str] = []
+
+        def noted(name: str) -> None:
+            @contextmanager
+            def lock(*_: object, **__: object) -> Iterator[None]:
+                held.append(name)
+                yield
+
+            monkeypatch.setattr(ledger, name, lock)
+
+        noted("hold")
+        noted("look")
+        trials = go(case, on).trials
+        assert held == ["look", *["hold"] * len(trials)]
+
     @pytest.mark.parametrize(("failure", "waits"), [("wrong-numbers", 1), ("race", 0)])
     def test_who_holds_gpus_waits_for_nobody_who_reads_files(
         self, checkout: Checkout, on: FakeEngine, monkeypatch: pytest.MonkeyPatch, failure: str, waits: int

@@ -3,6 +3,8 @@
 A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
 Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. Who waits for slots keeps the
 gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended.
+
+Who takes no memory of a GPU, as what only asks its driver, looks: that needs no slot, and lets nobody be alone.
 """
 
 import fcntl
@@ -23,6 +25,8 @@ from gpu_casebook.trial import Note
 SLOT_BYTES = 2 * 2**30
 """The least share: a context and a framework's libraries take about 0.5 GiB, and most cases less than 1 GiB beyond."""
 _POLL_S = 0.2
+_GATE_POLL_S = 0.02
+"""At the gate is one at a time, and a slot that was given back stands empty until it looks."""
 
 
 @contextmanager
@@ -33,14 +37,27 @@ def hold(
 
     `wait` is called with the name of the holder. `pause` is called between two looks, and may raise to give up.
     """
-    sizes = {gpu.index: (gpu.uuid, gpu.memory_bytes) for gpu in hardware.gpus()}
-    wanted = sorted((*sizes.get(index, (f"index-{index}", 0)), index) for index in indices)
     with ExitStack() as held:
-        for name, size, index in wanted:  # in one order everywhere, so that two runners never wait for each other
-            count = slots(size)
-            need = count if memory is None else min(count, max(1, math.ceil(memory * count / max(size, 1))))
-            held.enter_context(_Gpu(name, f"GPU {index}", count, wait, pause).hold(need))
+        for gpu, size in _gpus(indices, wait, pause):
+            need = gpu.slots if memory is None else math.ceil(memory * gpu.slots / max(size, 1))
+            held.enter_context(gpu.hold(min(gpu.slots, max(1, need))))
         yield
+
+
+@contextmanager
+def look(indices: Sequence[int], wait: Note, pause: Callable[[float], object] = time.sleep) -> Iterator[None]:
+    """Let nobody hold these GPUs alone meanwhile; wait for whoever does. `wait` and `pause` are as in `hold`."""
+    with ExitStack() as held:
+        for gpu, _ in _gpus(indices, wait, pause):
+            held.enter_context(gpu.look())
+        yield
+
+
+def _gpus(indices: Sequence[int], wait: Note, pause: Callable[[float], object]) -> Iterator[tuple["_Gpu", int]]:
+    """Yield the GPUs with their bytes, in one order everywhere, so that two runners never wait for each other."""
+    sizes = {gpu.index: (gpu.uuid, gpu.memory_bytes) for gpu in hardware.gpus()}
+    for name, size, index in sorted((*sizes.get(index, (f"index-{index}", 0)), index) for index in indices):
+        yield _Gpu(name, f"GPU {index}", slots(size), wait, pause), size
 
 
 def slots(memory_bytes: int) -> int:
@@ -63,6 +80,9 @@ class _Gpu:
         """Hold so many slots."""
         with ExitStack() as held:
             files = [held.enter_context(_opened(f"{self.name}.{number}.slot")) for number in range(self.slots)]
+            if need == self.slots:  # nobody looks meanwhile either
+                files.append(held.enter_context(_opened(f"{self.name}.looks")))
+                need += 1
             with _opened(f"{self.name}.lock") as gate:
                 ours = self._locked(gate, files, need)
             try:
@@ -73,6 +93,17 @@ class _Gpu:
                 for file in ours:
                     _sign(file, "")
                 _unlock(*ours)
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """Keep others from having all slots. Many may at once; the gate is not for them, as they take nothing."""
+        with _opened(f"{self.name}.looks") as looks:
+            while not _lock(looks, fcntl.LOCK_SH):
+                self._wait_for([looks], _POLL_S)
+            try:
+                yield
+            finally:
+                _unlock(looks)
 
     def _locked(self, gate: IO[str], files: Sequence[IO[str]], need: int) -> list[IO[str]]:
         """Return so many slots, locked; keep the gate, and what there is of them, until there are as many."""
@@ -85,19 +116,19 @@ class _Gpu:
                     ours += islice(filter(_lock, (file for file in files if file not in ours)), need - len(ours))
                 if len(ours) == need:
                     return ours
-                self._wait_for([file for file in files if file not in ours])
+                self._wait_for([file for file in files if file not in ours], _GATE_POLL_S if entered else _POLL_S)
         except BaseException:
             _unlock(*ours)
             raise
         finally:
             _unlock(gate)
 
-    def _wait_for(self, files: Sequence[IO[str]]) -> None:
+    def _wait_for(self, files: Sequence[IO[str]], poll_s: float) -> None:
         holder = next(filter(None, map(_holder, files)), "another runner")
         if holder != self.announced:
             self.announced = holder
             self.wait(f"waiting for {self.what}: {holder} has it")
-        self.pause(_POLL_S)
+        self.pause(poll_s)
 
 
 @contextmanager
@@ -109,9 +140,9 @@ def _opened(name: str) -> Iterator[IO[str]]:
         yield file
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: IO[str], how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

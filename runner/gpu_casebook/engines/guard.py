@@ -135,6 +135,10 @@ class Guard:
         """Whether `hold_gpus` keeps every other runner from the GPUs: there are some, and its trials do not share."""
         return bool(self._gpus) and self._share is None
 
+    @property
+    def _indices(self) -> list[int]:
+        return [gpu.index for gpu in self._gpus]
+
     def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
         """Hold the GPUs against every other runner, where they are this machine's and its trials do not share them.
 
@@ -142,7 +146,7 @@ class Guard:
         """
         if not self.holds:
             return nullcontext()
-        return ledger.hold([gpu.index for gpu in self._gpus], wait)
+        return ledger.hold(self._indices, wait)
 
     def run(self, prepared: Prepared, request: TrialRequest, *, measure: bool = False) -> TrialResult:
         """Run a trial as the engine does, unless a GPU is unfit before it; a GPU that broke meanwhile spoils it.
@@ -150,15 +154,14 @@ class Guard:
         A trial that shares GPUs waits until there is room for the guard's share, or for `measured` if that is more.
         `measure` says whether this one is to be measured.
         """
-        self._last.xids = ()
-        self._pause(0.0)
-        if not self._gpus or self._share is None:
+        self._begin()
+        if self._share is None or not self._gpus:
             return self._run(prepared, request)
         with ExitStack() as held:
             self._count_waiting(1)
             try:
                 room = max(self._share, self.measured or 0)
-                held.enter_context(ledger.hold([gpu.index for gpu in self._gpus], self._say, room, self._pause))
+                held.enter_context(ledger.hold(self._indices, self._say, room, self._pause))
             finally:
                 self._count_waiting(-1)
             if not measure:
@@ -167,6 +170,17 @@ class Guard:
             result = self._run(prepared, replace(request, variables={**request.variables, **meter.variables}))
             self.measured = meter.peak_bytes
             return result
+
+    def look(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        """Run as `run` does what takes no memory of a GPU: it waits for no room, only for who has one alone."""
+        self._begin()
+        beside = self._share is not None and request.gpus
+        with ledger.look(self._indices, self._say, self._pause) if beside else nullcontext():
+            return self._run(prepared, request)
+
+    def _begin(self) -> None:
+        self._last.xids = ()
+        self._pause(0.0)
 
     def _count_waiting(self, more: int) -> None:
         with self._checks:

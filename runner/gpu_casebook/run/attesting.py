@@ -90,7 +90,7 @@ def _look(plan: Plan, guard: Guard, files: Mapping[str, bytes], prepared: Prepar
         variables=plan.spec.variables,
         gpus=plan.gpus,
     )
-    result = guard.run(prepared, request)
+    result = guard.look(prepared, request)
     if result.exit_status != 0:
         raise EngineError(f"the environment can't be inspected: {_failure(result)}")
     return parse(result.stdout)

@@ -22,7 +22,7 @@ class Needs:
     memory_bytes: int = 0
     """Of a GPU; 0 if unknown."""
     trials_s: float = 0.0
-    """Of all trials of a run, added up; 0 if unknown."""
+    """Of all trials of a run, also those under compute-sanitizer, added up; 0 if unknown."""
 
 
 def needs(case: Case, environment: str) -> Needs:
@@ -32,7 +32,7 @@ def needs(case: Case, environment: str) -> Needs:
     return Needs(
         max((trial.duration_s for run in runs for trial in run.trials), default=0.0),
         max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
-        max((sum(trial.duration_s for trial in run.trials) for run in runs), default=0.0),
+        max((sum(trial.duration_s for trial in [*run.trials, *run.sanitized]) for run in runs), default=0.0),
     )
 
 

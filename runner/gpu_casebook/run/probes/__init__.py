@@ -71,7 +71,7 @@ class Bench:
             if key not in self._answers:
                 files = {guest.name: guest.read_bytes()}
                 request = TrialRequest(files=files, arguments=[guest.name], limits=_GUEST_LIMITS)
-                self._answers[key] = self.guard.run(prepared, request).stdout
+                self._answers[key] = self.guard.look(prepared, request).stdout
             return self._answers[key]
 
 
