@@ -205,6 +205,37 @@ def test_who_waits_for_much_is_not_passed_by_who_needs_little(much: int | None) 
     assert order == ["much", "little"]
 
 
+@pytest.mark.usefixtures("two_gpus")
+def test_who_came_first_is_first() -> None:
+    order, all_wait = list[int](), threading.Barrier(6)
+
+    def run(number: int) -> None:
+        waits = threading.Event()
+
+        def tell(_: str) -> None:
+            if not waits.is_set():
+                waits.set()
+                all_wait.wait(60)
+
+        with hold([0], tell, 100 * GIB):
+            order.append(number)
+
+    with ThreadPoolExecutor(5) as pool:
+        with hold([0], pytest.fail):
+            for number in range(5):
+                pool.submit(run, number)
+                time.sleep(0.05)  # between two tickets
+            all_wait.wait(60)
+    assert order == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_the_ticket_of_a_killed_process_holds_up_nobody() -> None:
+    (lock_directory() / "GPU-aaaa.0-killed.ticket").touch()
+    with hold([0], pytest.fail):
+        assert not list(lock_directory().glob("*.ticket"))
+
+
 def test_a_pause_may_give_up(holder: "subprocess.Popen[str]") -> None:
     def give_up(_seconds: float) -> None:
         raise KeyboardInterrupt

@@ -2,7 +2,8 @@
 
 A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
 Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. Who waits for slots keeps the
-gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended.
+gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended. The gate
+is entered in the order of tickets, more such files, so that a run of the corpus can begin with what takes longest.
 
 Who takes no memory of a GPU, as what only asks its driver, looks: that needs no slot, and lets nobody be alone.
 """
@@ -12,6 +13,7 @@ import math
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,9 +26,9 @@ from gpu_casebook.trial import Note
 
 SLOT_BYTES = 2 * 2**30
 """The least share: a context and a framework's libraries take about 0.5 GiB, and most cases less than 1 GiB beyond."""
-_POLL_S = 0.2
-_GATE_POLL_S = 0.02
-"""At the gate is one at a time, and a slot that was given back stands empty until it looks."""
+_POLL_S = 0.02
+"""How often the next one looks: a slot that was given back stands empty until then. Others look less often."""
+_LONGEST_POLL_S = 0.5
 
 
 @contextmanager
@@ -83,8 +85,8 @@ class _Gpu:
             if need == self.slots:  # nobody looks meanwhile either
                 files.append(held.enter_context(_opened(f"{self.name}.looks")))
                 need += 1
-            with _opened(f"{self.name}.lock") as gate:
-                ours = self._locked(gate, files, need)
+            with _opened(f"{self.name}.lock") as gate, self._ticket() as ticket:
+                ours = self._locked(gate, ticket, files, need)
             try:
                 for file in ours:
                     _sign(file, f"process {os.getpid()} ({' '.join(sys.argv)[:120]})")
@@ -99,36 +101,56 @@ class _Gpu:
         """Keep others from having all slots. Many may at once; the gate is not for them, as they take nothing."""
         with _opened(f"{self.name}.looks") as looks:
             while not _lock(looks, fcntl.LOCK_SH):
-                self._wait_for([looks], _POLL_S)
+                self._wait_for([looks])
             try:
                 yield
             finally:
                 _unlock(looks)
 
-    def _locked(self, gate: IO[str], files: Sequence[IO[str]], need: int) -> list[IO[str]]:
+    @contextmanager
+    def _ticket(self) -> Iterator[Path]:
+        """Yield a file that is locked meanwhile. By their names, those taken earlier come first."""
+        with _opened(f"{self.name}.{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.ticket") as file:
+            _lock(file)
+            try:
+                yield Path(file.name)
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+
+    def _ahead(self, ticket: Path) -> int:
+        """Return how many tickets were taken before this one; the first is removed if its process was killed."""
+        earlier = sorted(each for each in ticket.parent.glob(f"{self.name}.*.ticket") if each < ticket)
+        with suppress(OSError), ExitStack() as opened:  # it was given back just now
+            if earlier and _lock(opened.enter_context(earlier[0].open(encoding="utf-8"))):
+                earlier.pop(0).unlink()
+        return len(earlier)
+
+    def _locked(self, gate: IO[str], ticket: Path, files: Sequence[IO[str]], need: int) -> list[IO[str]]:
         """Return so many slots, locked; keep the gate, and what there is of them, until there are as many."""
         ours: list[IO[str]] = []
         entered = False
         try:
             while True:
-                entered = entered or _lock(gate)
+                ahead = 0 if entered else self._ahead(ticket)
+                # The lock decides in the end: two may take their tickets at once, and both find none before theirs.
+                entered = entered or (not ahead and _lock(gate))
                 if entered:
                     ours += islice(filter(_lock, (file for file in files if file not in ours)), need - len(ours))
                 if len(ours) == need:
                     return ours
-                self._wait_for([file for file in files if file not in ours], _GATE_POLL_S if entered else _POLL_S)
+                self._wait_for([file for file in files if file not in ours], ahead)
         except BaseException:
             _unlock(*ours)
             raise
         finally:
             _unlock(gate)
 
-    def _wait_for(self, files: Sequence[IO[str]], poll_s: float) -> None:
+    def _wait_for(self, files: Sequence[IO[str]], ahead: int = 0) -> None:
         holder = next(filter(None, map(_holder, files)), "another runner")
         if holder != self.announced:
             self.announced = holder
             self.wait(f"waiting for {self.what}: {holder} has it")
-        self.pause(poll_s)
+        self.pause(min(_LONGEST_POLL_S, _POLL_S * (1 + ahead)))
 
 
 @contextmanager
