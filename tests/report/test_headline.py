@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, Rate, SanitizerProbe, SanitizerReport, Trial, Verdict, Xid
+from gpu_casebook.evidence import (
+    Evidence,
+    Outcome,
+    Rate,
+    SanitizerProbe,
+    SanitizerReport,
+    Sharing,
+    Trial,
+    Verdict,
+    Xid,
+)
 from gpu_casebook.judging.decision import Terms, decide
 from gpu_casebook.judging.expectation import observe
 from gpu_casebook.judging.sanitized import report
@@ -314,6 +324,14 @@ class TestPages:
 
     def test_the_kernel_log(self, shows: Evidence) -> None:
         assert "- Xid 31 during repro, 1 time: <code>pid=7, name=python3, MMU &#124; Fault</code>" in case_page([shows])
+
+    def test_the_kernel_log_of_a_gpu_that_others_used_too(self, shows: Evidence) -> None:
+        """Each trial that ran when it came has noted it."""
+        xids = shows.trials[0].xids
+        trials = [trial.model_copy(update={"xids": xids}) for trial in shows.trials]
+        page = case_page([shows.model_copy(update={"trials": trials, "sharing": Sharing(at_once=3)})])
+        assert "of other cases too, and a line may be about one of those:\n- Xid 31 during repro, 1 time: " in page
+        assert "of other cases too" not in case_page([shows])
 
     def test_gone(self) -> None:
         shows = run(recorded("torch_raw_kernel.bare"), probes=[blocking("torch_raw_kernel.bare", PROVED)])

@@ -95,8 +95,12 @@ def _probed(run: Evidence, probe: ProbeRecord) -> Words:
 
 
 def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
-    """Yield variant, number, how often it came, and the text of the first; the most frequent first."""
-    own = [(trial.variant, xid) for trial in [*run.trials, *run.sanitized] for xid in trial.xids]
+    """Yield variant, number, how often it came, and the text of the first; the most frequent first.
+
+    What came while several trials ran is noted with each of them, and counts once.
+    """
+    noted = ((trial.variant, xid) for trial in [*run.trials, *run.sanitized] for xid in trial.xids)
+    own = list({(variant, xid.number, xid.text): (variant, xid) for variant, xid in noted}.values())
     count = Counter((variant, xid.number, xid.process) for variant, xid in own)
     texts = {(variant, xid.number, xid.process): xid.text for variant, xid in reversed(own)}
     for key, times in count.most_common(XIDS_SHOWN):
