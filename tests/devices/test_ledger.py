@@ -220,12 +220,11 @@ def test_who_came_first_is_first() -> None:
         with hold([0], tell, 100 * GIB):
             order.append(number)
 
-    with ThreadPoolExecutor(5) as pool:
-        with hold([0], pytest.fail):
-            for number in range(5):
-                pool.submit(run, number)
-                time.sleep(0.05)  # between two tickets
-            all_wait.wait(60)
+    with ThreadPoolExecutor(5) as pool, hold([0], pytest.fail):
+        for number in range(5):
+            pool.submit(run, number)
+            time.sleep(0.05)  # between two tickets
+        all_wait.wait(60)
     assert order == [0, 1, 2, 3, 4]
 
 

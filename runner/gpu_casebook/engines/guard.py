@@ -115,6 +115,7 @@ class Guard:
         self.engine = engine
         self.given_up: str | None = None  # why no more trials can be run
         self._gpus, self._faults, self._say = gpus, faults, say
+        self._indices = [gpu.index for gpu in gpus]
         self._start: dict[str, GpuState] = {}
         self._share = share
         self._said_shared: set[str] = set()
@@ -135,10 +136,6 @@ class Guard:
         """Whether `hold_gpus` keeps every other runner from the GPUs: there are some, and its trials do not share."""
         return bool(self._gpus) and self._share is None
 
-    @property
-    def _indices(self) -> list[int]:
-        return [gpu.index for gpu in self._gpus]
-
     def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
         """Hold the GPUs against every other runner, where they are this machine's and its trials do not share them.
 
@@ -154,7 +151,6 @@ class Guard:
         A trial that shares GPUs waits until there is room for the guard's share, or for `measured` if that is more.
         `measure` says whether this one is to be measured.
         """
-        self._begin()
         if self._share is None or not self._gpus:
             return self._run(prepared, request)
         with ExitStack() as held:
@@ -173,20 +169,17 @@ class Guard:
 
     def look(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
         """Run as `run` does what takes no memory of a GPU: it waits for no room, only for who has one alone."""
-        self._begin()
         beside = self._share is not None and request.gpus
         with ledger.look(self._indices, self._say, self._pause) if beside else nullcontext():
             return self._run(prepared, request)
-
-    def _begin(self) -> None:
-        self._last.xids = ()
-        self._pause(0.0)
 
     def _count_waiting(self, more: int) -> None:
         with self._checks:
             self.waiting += more
 
     def _run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        self._last.xids = ()
+        self._pause(0.0)
         started = datetime.now(UTC)
         if not request.gpus:
             return replace(self.engine.run(prepared, request), started=started)
