@@ -1,7 +1,6 @@
 """reports/<case>.md: everything that was run of one case, on one page. Evidence in, text out."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,14 +94,10 @@ def _probed(run: Evidence, probe: ProbeRecord) -> Words:
 
 
 def _xids(run: Evidence) -> Iterator[tuple[Variant, int, int, str]]:
-    """Yield variant, number, how often it came, and the text of the first; the most frequent first.
-
-    What came while several trials ran is noted with each of them, and counts once.
-    """
+    """Yield variant, number, how often it came, and the text of the first; the most frequent first."""
     noted = ((trial.variant, xid) for trial in [*run.trials, *run.sanitized] for xid in trial.xids)
-    own = list({(variant, xid.number, xid.text): (variant, xid) for variant, xid in noted}.values())
-    count = Counter((variant, xid.number, xid.process) for variant, xid in own)
-    texts = {(variant, xid.number, xid.process): xid.text for variant, xid in reversed(own)}
-    for key, times in count.most_common(XIDS_SHOWN):
-        variant, number, _ = key
-        yield variant, number, times, texts[key]
+    texts: dict[tuple[Variant, int, str | None], dict[str, None]] = {}
+    for variant, xid in noted:  # what came while several trials ran is noted with each of them
+        texts.setdefault((variant, xid.number, xid.process), {})[xid.text] = None
+    for (variant, number, _), found in sorted(texts.items(), key=lambda each: -len(each[1]))[:XIDS_SHOWN]:
+        yield variant, number, len(found), next(iter(found))
