@@ -207,24 +207,16 @@ def test_who_waits_for_much_is_not_passed_by_who_needs_little(much: int | None) 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_who_came_first_is_first() -> None:
-    order, all_wait = list[int](), threading.Barrier(6)
+    order = list[int]()
 
-    def run(number: int) -> None:
-        waits = threading.Event()
-
-        def tell(_: str) -> None:
-            if not waits.is_set():
-                waits.set()
-                all_wait.wait(60)
-
-        with hold([0], tell, 100 * GIB):
+    def run(number: int, waits: threading.Event) -> None:
+        with hold([0], lambda _: waits.set(), 100 * GIB):
             order.append(number)
 
     with ThreadPoolExecutor(5) as pool, hold([0], pytest.fail):
         for number in range(5):
-            pool.submit(run, number)
-            time.sleep(0.05)  # between two tickets
-        all_wait.wait(60)
+            pool.submit(run, number, waits := threading.Event())
+            assert waits.wait(60)
     assert order == [0, 1, 2, 3, 4]
 
 
