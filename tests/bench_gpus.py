@@ -2,9 +2,9 @@
 
 Variables say what is measured: CASEBOOK_BENCH_CASES (patterns, with blanks between), CASEBOOK_BENCH_GPU (its index;
 with several, "0 1", those take parts of what runs without sharing, and the first is shared), CASEBOOK_BENCH_ALONE (so
-many trials of repro alone, and one more of fixed, stand for all: enough for the seconds, where there is no time for
-more), CASEBOOK_BENCH_LIMIT_S (what runs without sharing is ended then), CASEBOOK_BENCH_IMAGE (run all in this image as
-it stands; cases that need more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs:
+many trials of each variant alone stand for all: enough for the seconds, where there is no time for more),
+CASEBOOK_BENCH_LIMIT_S (what runs without sharing is ended then), CASEBOOK_BENCH_IMAGE (run all in this image as it
+stands; cases that need more than is in it are left out) and CASEBOOK_BENCH_KEEP (a directory for evidence and logs:
 what is there from an earlier call, on the same machine, is not run again). Run the cases once before, so that images
 and their files are in memory.
 """

@@ -244,7 +244,7 @@ def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> N
 @pytest.mark.usefixtures("driver")
 def test_what_has_no_gpu_does_not_wait_for_who_is_alone_on_it() -> None:
     request = TrialRequest(files={}, arguments=["repro.py"])
-    with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], print, share=0) as on, ledger.hold([0], print):
+    with guard.guarded(FakeEngine({"repro.py": [REPRO]}), [0], pytest.fail, share=0) as on, ledger.hold([0], print):
         result = on.look(on.engine.prepare(Recipe(image="cpu", lock=""), print), request)
     assert result.stderr == REPRO.stderr
 

@@ -330,8 +330,8 @@ class TestPages:
         xids = shows.trials[0].xids
         trials = [trial.model_copy(update={"xids": xids}) for trial in shows.trials]
         page = case_page([shows.model_copy(update={"trials": trials, "sharing": Sharing(at_once=3)})])
-        assert "of other cases too, and a line may be about one of those:\n- Xid 31 during repro, 1 time: " in page
-        assert "of other cases too" not in case_page([shows])
+        assert "possibly of other cases; a line may be about one of them:\n- Xid 31 during repro, 1 time: " in page
+        assert "of other cases" not in case_page([shows])
 
     def test_gone(self) -> None:
         shows = run(recorded("torch_raw_kernel.bare"), probes=[blocking("torch_raw_kernel.bare", PROVED)])

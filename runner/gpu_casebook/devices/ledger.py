@@ -5,7 +5,8 @@ Being alone is having all slots. Slots are taken behind the GPU's gate, another 
 gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended. The gate
 is entered in the order of tickets, more such files, so that a run of the corpus can begin with what takes longest.
 
-Who takes no memory of a GPU, as what only asks its driver, looks: that needs no slot, and lets nobody be alone.
+What takes no memory of a GPU, such as a program that only asks the driver, needs no slot (`look`). It shares one more
+lock, which a run that is alone has for itself.
 """
 
 import fcntl
@@ -27,7 +28,7 @@ from gpu_casebook.trial import Note
 SLOT_BYTES = 2 * 2**30
 """The least share: a context and a framework's libraries take about 0.5 GiB, and most cases less than 1 GiB beyond."""
 _POLL_S = 0.02
-"""How often the next one looks: a slot that was given back stands empty until then. Others look less often."""
+"""Between two polls of the first in the queue: a free slot stands empty so long at most. Others poll less often."""
 _LONGEST_POLL_S = 0.5
 
 
@@ -37,7 +38,7 @@ def hold(
 ) -> Iterator[None]:
     """Hold `memory` bytes of each of these GPUs, or without it all of each, alone; wait for whoever has them.
 
-    `wait` is called with the name of the holder. `pause` is called between two looks, and may raise to give up.
+    `wait` is called with the name of the holder. `pause` is called between two polls, and may raise to give up.
     """
     with ExitStack() as held:
         for gpu, size in _gpus(indices, wait, pause):
@@ -48,7 +49,7 @@ def hold(
 
 @contextmanager
 def look(indices: Sequence[int], wait: Note, pause: Callable[[float], object] = time.sleep) -> Iterator[None]:
-    """Let nobody hold these GPUs alone meanwhile; wait for whoever does. `wait` and `pause` are as in `hold`."""
+    """Keep these GPUs from being held alone; wait for whoever holds one so. `wait` and `pause` are as in `hold`."""
     with ExitStack() as held:
         for gpu, _ in _gpus(indices, wait, pause):
             held.enter_context(gpu.look())
@@ -82,7 +83,7 @@ class _Gpu:
         """Hold so many slots."""
         with ExitStack() as held:
             files = [held.enter_context(_opened(f"{self.name}.{number}.slot")) for number in range(self.slots)]
-            if need == self.slots:  # nobody looks meanwhile either
+            if need == self.slots:  # alone: against those who look, too
                 files.append(held.enter_context(_opened(f"{self.name}.looks")))
                 need += 1
             with _opened(f"{self.name}.lock") as gate, self._ticket() as ticket:
@@ -98,7 +99,7 @@ class _Gpu:
 
     @contextmanager
     def look(self) -> Iterator[None]:
-        """Keep others from having all slots. Many may at once; the gate is not for them, as they take nothing."""
+        """Keep others from having all slots. Many may do so at once, and need not pass the gate: they take no slot."""
         with _opened(f"{self.name}.looks") as looks:
             while not _lock(looks, fcntl.LOCK_SH):
                 self._wait_for([looks])

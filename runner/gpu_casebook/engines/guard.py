@@ -168,7 +168,7 @@ class Guard:
             return result
 
     def look(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """Run as `run` does what takes no memory of a GPU: it waits for no room, only for who has one alone."""
+        """Run what takes no memory of a GPU: as `run`, but it waits only for a run that has one of the GPUs alone."""
         beside = self._share is not None and request.gpus
         with ledger.look(self._indices, self._say, self._pause) if beside else nullcontext():
             return self._run(prepared, request)
