@@ -1,7 +1,10 @@
 """A GPU before and after trials: what is concluded, and what comes of it in a run. No GPU needed."""
 
 import io
+import queue
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -106,7 +109,7 @@ class Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     fake = Driver(IDLE)
     monkeypatch.setattr(guard, "read", fake.read)
-    monkeypatch.setattr(guard, "time", SimpleNamespace(sleep=fake.sleep))
+    monkeypatch.setattr(guard, "time", SimpleNamespace(sleep=fake.sleep, time_ns=time.time_ns))
     return fake
 
 
@@ -239,6 +242,24 @@ def test_a_shared_gpu_that_breaks_is_set_aside_all_the_same(driver: Driver) -> N
         )
     assert "needs a reset" in (result.infra or "")
     assert why_aside(H200.uuid)
+
+
+@pytest.mark.usefixtures("driver")
+def test_trials_of_the_run_that_began_first_come_first() -> None:
+    order = list[str]()
+    engine = FakeEngine({"repro.py": [REPRO]})
+    engine.before_trial = lambda request: order.append(request.arguments[-1])
+    prepared = engine.prepare(Recipe(image="cpu", lock=""), print)
+    waits = queue.Queue[str]()
+    runs = {
+        name: guard.Guard(engine, [H200], list, waits.put, share=H200.memory_bytes * 2 // 3)
+        for name in ("early", "late", "at the gate")
+    }
+    with ThreadPoolExecutor(3) as pool, ledger.hold([0], pytest.fail):
+        for name in reversed(runs):
+            pool.submit(runs[name].run, prepared, TrialRequest(files={}, arguments=["repro.py", name], gpus=[0]))
+            waits.get(timeout=60)
+    assert order == ["at the gate", "early", "late"]
 
 
 @pytest.mark.usefixtures("driver")

@@ -221,6 +221,21 @@ def test_who_came_first_is_first() -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
+def test_what_is_of_an_earlier_run_is_before_what_asked_earlier() -> None:
+    order = list[int]()
+
+    def run(since: int, waits: threading.Event) -> None:
+        with hold([0], lambda _: waits.set(), 100 * GIB, since=since):
+            order.append(since)
+
+    with ThreadPoolExecutor(3) as pool, hold([0], pytest.fail):
+        for since in (9, 8, 7):  # the first is at the gate when the others come
+            pool.submit(run, since, waits := threading.Event())
+            assert waits.wait(60)
+    assert order == [9, 7, 8]
+
+
+@pytest.mark.usefixtures("two_gpus")
 def test_the_ticket_of_a_killed_process_holds_up_nobody() -> None:
     (lock_directory() / "GPU-aaaa.0-killed.ticket").touch()
     with hold([0], pytest.fail):

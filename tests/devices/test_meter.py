@@ -124,7 +124,7 @@ class Card:
         self.prepared = engine.prepare(Recipe(image="cpu", lock=""), print)
         self.takes: Callable[[Mapping[str, str]], Mapping[int, int]] = lambda _variables: {}
 
-    def _hold(self, _gpus: Sequence[int], _wait: Any, room: int | None, _pause: Any) -> Any:
+    def _hold(self, _gpus: Sequence[int], _wait: Any, room: int | None, _pause: Any, _since: int) -> Any:
         self.rooms.append(room)
         return nullcontext()
 

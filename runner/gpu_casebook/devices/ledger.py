@@ -3,7 +3,8 @@
 A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
 Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. Who waits for slots keeps the
 gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended. The gate
-is entered in the order of tickets, more such files, so that a run of the corpus can begin with what takes longest.
+is entered in the order of tickets, more such files. Those of the run that began first come first: in the order of
+asking, a long run that has few trials at once would fall behind those that ask for all of theirs.
 
 What takes no memory of a GPU, such as a program that only asks the driver, needs no slot (`look`). It shares one more
 lock, which a run that is alone has for itself.
@@ -34,16 +35,21 @@ _LONGEST_POLL_S = 0.5
 
 @contextmanager
 def hold(
-    indices: Sequence[int], wait: Note, memory: int | None = None, pause: Callable[[float], object] = time.sleep
+    indices: Sequence[int],
+    wait: Note,
+    memory: int | None = None,
+    pause: Callable[[float], object] = time.sleep,
+    since: int | None = None,
 ) -> Iterator[None]:
     """Hold `memory` bytes of each of these GPUs, or without it all of each, alone; wait for whoever has them.
 
-    `wait` is called with the name of the holder. `pause` is called between two polls, and may raise to give up.
+    `wait` is called with the name of the holder. `pause` is called between two polls, and may raise to give up. `since`
+    (ns since the epoch) is when the run began that asks: among all who wait, earlier ones come first.
     """
     with ExitStack() as held:
         for gpu, size in _gpus(indices, wait, pause):
             need = gpu.slots if memory is None else math.ceil(memory * gpu.slots / max(size, 1))
-            held.enter_context(gpu.hold(min(gpu.slots, max(1, need))))
+            held.enter_context(gpu.hold(min(gpu.slots, max(1, need)), since))
         yield
 
 
@@ -79,14 +85,14 @@ class _Gpu:
     announced: str = ""
 
     @contextmanager
-    def hold(self, need: int) -> Iterator[None]:
+    def hold(self, need: int, since: int | None = None) -> Iterator[None]:
         """Hold so many slots."""
         with ExitStack() as held:
             files = [held.enter_context(_opened(f"{self.name}.{number}.slot")) for number in range(self.slots)]
             if need == self.slots:  # alone: against those who look, too
                 files.append(held.enter_context(_opened(f"{self.name}.looks")))
                 need += 1
-            with _opened(f"{self.name}.lock") as gate, self._ticket() as ticket:
+            with _opened(f"{self.name}.lock") as gate, self._ticket(since) as ticket:
                 ours = self._locked(gate, ticket, files, need)
             try:
                 for file in ours:
@@ -109,9 +115,10 @@ class _Gpu:
                 _unlock(looks)
 
     @contextmanager
-    def _ticket(self) -> Iterator[Path]:
-        """Yield a file that is locked meanwhile. By their names, those taken earlier come first."""
-        with _opened(f"{self.name}.{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.ticket") as file:
+    def _ticket(self, since: int | None) -> Iterator[Path]:
+        """Yield a file that is locked meanwhile. By their names, those of earlier runs come first."""
+        now = time.time_ns()
+        with _opened(f"{self.name}.{since or now:020d}-{now:020d}-{uuid.uuid4().hex[:8]}.ticket") as file:
             _lock(file)
             try:
                 yield Path(file.name)

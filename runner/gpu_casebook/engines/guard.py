@@ -123,6 +123,7 @@ class Guard:
         self._running: list[list[Xid]] = []  # what the kernel log got during each trial that runs now
         self._last = threading.local()
         self._stopped = threading.Event()
+        self._since = time.time_ns()
         self.waiting = 0  # trials that wait for room on a GPU
         self.measured: int | None = None  # bytes of a GPU that the last measured trial took; None if unknown
 
@@ -137,10 +138,7 @@ class Guard:
         return bool(self._gpus) and self._share is None
 
     def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
-        """Hold the GPUs against every other runner, where they are this machine's and its trials do not share them.
-
-        `wait` is told who has one.
-        """
+        """Hold the GPUs against every other runner, if they are this machine's and not shared. `wait` is told of it."""
         if not self.holds:
             return nullcontext()
         return ledger.hold(self._indices, wait)
@@ -157,7 +155,7 @@ class Guard:
             self._count_waiting(1)
             try:
                 room = max(self._share, self.measured or 0)
-                held.enter_context(ledger.hold(self._indices, self._say, room, self._pause))
+                held.enter_context(ledger.hold(self._indices, self._say, room, self._pause, self._since))
             finally:
                 self._count_waiting(-1)
             if not measure:
