@@ -42,6 +42,8 @@ def keep(
         sharing=Sharing(at_once=2, memory_bytes=memory),
         started=datetime(2026, 11, 21, tzinfo=UTC),
     )
+    durations = run.durations.model_copy(update={"trials_s": 3 * (seconds + 0.5)})
+    run = run.model_copy(update={"durations": durations})
     path = evidence_path(reports_of(case.directory.parents[1], published=published), run)
     run.write(path)
     return path
@@ -62,6 +64,17 @@ def test_earlier_scripts_tell_nothing_where_these_ran(case: Case) -> None:
     keep(case, 90.0, 8, published=True)
     keep(case, 7.0, 3, published=False, digest=case.digest())
     assert needs(case, NAME) == Needs(longest_s=7.0, memory_bytes=3, trials_s=3 * 7.5)
+
+
+@pytest.mark.parametrize(("wall_s", "longest_s"), [(27.0, 9.0), (45.0, 9.0), (9.0, 3.0), (0.0, 9.0)])
+def test_a_trial_takes_less_where_nothing_is_beside_it(case: Case, wall_s: float, longest_s: float) -> None:
+    """Three trials of 9 s, in so many seconds: all may have shared a core."""
+    path = keep(case, 9.0, published=True)
+    run = load(path)
+    trials = [trial.model_copy(update={"duration_s": 9.0 * (trial.duration_s == 9.0)}) for trial in run.trials]
+    durations = run.durations.model_copy(update={"trials_s": wall_s})
+    run.model_copy(update={"trials": trials, "durations": durations}).write(path)
+    assert needs(case, NAME).longest_s == longest_s
 
 
 def test_trials_under_compute_sanitizer_take_their_time_too(case: Case) -> None:

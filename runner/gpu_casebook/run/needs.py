@@ -3,6 +3,7 @@
 The first one need not run alone then, and a run of the corpus can start with the longest.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Needs:
     """The most that trials of a case in one environment took, on any machine."""
 
     longest_s: float = 0.0
-    """Of one trial, also beside others; 0 if unknown."""
+    """Of one trial, by how many of its run went on at once on average: all may have shared a core. 0 if unknown."""
     memory_bytes: int = 0
     """Of a GPU; 0 if unknown."""
     trials_s: float = 0.0
@@ -30,10 +31,15 @@ def needs(case: Case, environment: str) -> Needs:
     found, digest = list(_runs(case, environment)), case.digest()
     runs = [run for run in found if run.case.digest == digest] or found
     return Needs(
-        max((trial.duration_s for run in runs for trial in run.trials), default=0.0),
+        max((trial.duration_s / _at_once(run) for run in runs for trial in run.trials), default=0.0),
         max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
         max((sum(trial.duration_s for trial in [*run.trials, *run.sanitized]) for run in runs), default=0.0),
     )
+
+
+def _at_once(run: Evidence) -> float:
+    """Return how many trials of a run went on at once on average; fewer where it had probes, or waited for a GPU."""
+    return max(1.0, sum(trial.duration_s for trial in run.trials) / (run.durations.trials_s or math.inf))
 
 
 def _runs(case: Case, environment: str) -> Iterator[Evidence]:
