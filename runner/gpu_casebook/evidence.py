@@ -177,6 +177,8 @@ class Sharing(Document):
     """Of a GPU, as the first trial took it; unknown where no GPU is used or the driver does not tell."""
     repeated: str | None = None
     """What a trial beside others did that was not expected: all that count were then repeated, without others."""
+    odd: Trial | None = None
+    """That trial; None in evidence from before it was kept."""
 
 
 class Rate(Document):
@@ -223,13 +225,11 @@ class Strange(Document):
     text: str
 
 
-class Content(Document):
+class Content(Document, extra="ignore"):  # older evidence has a digest over the files' sizes and times, too
     """The files of all packages, compared with the hashes that came with them."""
 
     files: int
     strange: list[Strange] = Field(default_factory=list)
-    state: str | None = None
-    """A digest over the files' sizes and times. Only evidence of 2026-11-22 has it; nothing reads it."""
 
 
 class Attestation(Document):

@@ -262,7 +262,10 @@ def test_what_goes_otherwise_beside_others_is_repeated_alone_before_it_counts(ca
     assert evidence.sharing.at_once == 4
     assert "repro trial 2: otherwise" in str(evidence.sharing.repeated)
     assert "repeated one after the other" in said
-    assert "then repeated one after the other" in case_page([evidence])
+    page = case_page([evidence])
+    assert "then repeated one after the other" in page
+    shown = page.split("<summary>Output beside others of repro, run 2: otherwise</summary>")[1].split("</details>")[0]
+    assert PASSED.stdout in shown
 
 
 def test_what_the_machine_spoiled_and_went_well_then_is_not_repeated(case: Case) -> None:

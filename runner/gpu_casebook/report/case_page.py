@@ -11,7 +11,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, render_template
 from gpu_casebook.report.upstream import other_links, revisions
-from gpu_casebook.report.variant import variant_section
+from gpu_casebook.report.variant import output, variant_section
 from gpu_casebook.report.words import (
     Capable,
     cautions,
@@ -74,6 +74,7 @@ def _section(run: Evidence, case: CaseFacts) -> Markdown:
         cautions=[*then(run, case), *cautions(run)],
         instruments=_instruments(run),
         xids=list(_xids(run)),
+        odd=output(run.sharing.odd, "Output beside others") if run.sharing and run.sharing.odd else None,
         own_diff=shown_fix(run.case.fix_diff) if shown_fix(run.case.fix_diff) != shown_fix(case.fix_diff) else None,
     )
 

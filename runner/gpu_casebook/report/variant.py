@@ -65,10 +65,15 @@ def variant_section(run: Evidence, variant: Variant) -> Markdown:
         forked=_forked(counted),
         durations=[trial.duration_s for trial in counted],
         sample=sample,
-        stdout=tail(quiet(sample.stdout), TAIL_LINES, TAIL_WIDTH) if sample else "",
-        stderr=tail(quiet(sample.stderr), TAIL_LINES, TAIL_WIDTH) if sample else "",
+        output=output(sample, "Output") if sample else "",
         stacks=stacks_shown(sample),
     )
+
+
+def output(trial: Trial, what: str) -> Markdown:
+    """Return the end of what a trial printed, folded up under these words and the trial's number and outcome."""
+    stdout, stderr = (tail(quiet(text), TAIL_LINES, TAIL_WIDTH) for text in (trial.stdout, trial.stderr))
+    return render_template("case_output.md.j2", what=what, sample=trial, stdout=stdout, stderr=stderr)
 
 
 def _forked(counted: Sequence[Trial]) -> str:

@@ -122,7 +122,7 @@ class Trials:
                 clean = max(asked.trials, asked.clean) + MORE[Variant.FIXED]
                 again = replace(asked, trials=asked.trials + MORE[Variant.REPRO], clean=clean)
                 trials, _ = self._sequence([], again, advance, share=False)
-                sharing = sharing.model_copy(update={"repeated": why})
+                sharing = sharing.model_copy(update={"repeated": why, "odd": odd})
         if self.guard.given_up:
             self.console.say(f"  no more trials: {self.guard.given_up}")
         elif not Tally(trials, asked).used(Variant.FIXED):
