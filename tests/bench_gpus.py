@@ -140,11 +140,11 @@ def _each_alone_s(alone: Sequence[Trial], shared: Sequence[Trial]) -> float:
 def share(case: str, gpu: int) -> float:
     """Return which part of the GPU's slots a trial takes."""
     size = next(each.memory_bytes for each in hardware.gpus() if each.index == gpu)
-    found, count = find(ROOT, case, known_images(ROOT)), ledger.slots(size)
+    found = find(ROOT, case, known_images(ROOT))
     if found.alone(ENVIRONMENT):
         return 1.0
     memory = max(found.environment(ENVIRONMENT).gpu_memory or 0, needs(found, ENVIRONMENT).memory_bytes)
-    return min(count, max(1, math.ceil(memory * count / size))) / count
+    return ledger.share(memory, size) / ledger.slots(size)
 
 
 def sharing(patterns: Sequence[str], gpu: int) -> list[str]:

@@ -48,8 +48,7 @@ def hold(
     """
     with ExitStack() as held:
         for gpu, size in _gpus(indices, wait, pause):
-            need = gpu.slots if memory is None else math.ceil(memory * gpu.slots / max(size, 1))
-            held.enter_context(gpu.hold(min(gpu.slots, max(1, need)), since))
+            held.enter_context(gpu.hold(gpu.slots if memory is None else share(memory, size), since))
         yield
 
 
@@ -73,6 +72,12 @@ def slots(memory_bytes: int) -> int:
     """Return into how many shares a GPU of so much memory is divided: no more than the host has cores to feed it."""
     # Not the cores that this process may use: all processes must divide a GPU alike, or none of them is alone.
     return max(1, min(memory_bytes // SLOT_BYTES, os.cpu_count() or 1))
+
+
+def share(memory: int, size: int) -> int:
+    """Return how many slots so many bytes take of a GPU with `size` bytes."""
+    count = slots(size)
+    return min(count, max(1, math.ceil(memory * count / max(size, 1))))
 
 
 @dataclass
