@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -221,7 +222,7 @@ def test_who_came_first_is_first() -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_what_is_of_an_earlier_run_is_before_what_asked_earlier() -> None:
+def test_a_run_that_began_earlier_passes_one_that_asked_earlier() -> None:
     order = list[int]()
 
     def run(since: int, waits: threading.Event) -> None:
@@ -233,6 +234,23 @@ def test_what_is_of_an_earlier_run_is_before_what_asked_earlier() -> None:
             pool.submit(run, since, waits := threading.Event())
             assert waits.wait(60)
     assert order == [9, 7, 8]
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_ticket_is_locked_before_others_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sees one that is not takes it for that of a killed process, and removes it."""
+    lock, seen = ledger._lock, list[list[Path]]()
+
+    def watched(file: IO[str], *how: int) -> bool:
+        if not seen:  # the ticket is locked first
+            seen.append(list(lock_directory().glob("*.ticket")))
+        return lock(file, *how)
+
+    monkeypatch.setattr(ledger, "_lock", watched)
+    with hold([0], pytest.fail, 0):
+        pass
+    assert seen == [[]]
+    assert not list(lock_directory().glob("*.new"))
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -3,8 +3,8 @@
 A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
 Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. Who waits for slots keeps the
 gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended. The gate
-is entered in the order of tickets, more such files. Those of the run that began first come first: in the order of
-asking, a long run that has few trials at once would fall behind those that ask for all of theirs.
+is entered in the order of tickets, more such files. Those of the run that began first come first, however many they
+are: in the order of asking, a case of few long trials would fall behind those that ask for all of theirs at once.
 
 What takes no memory of a GPU, such as a program that only asks the driver, needs no slot (`look`). It shares one more
 lock, which a run that is alone has for itself.
@@ -123,12 +123,14 @@ class _Gpu:
     def _ticket(self, since: int | None) -> Iterator[Path]:
         """Yield a file that is locked meanwhile. By their names, those of earlier runs come first."""
         now = time.time_ns()
-        with _opened(f"{self.name}.{since or now:020d}-{now:020d}-{uuid.uuid4().hex[:8]}.ticket") as file:
+        with _opened(f"{self.name}.{since or now:020d}-{now:020d}-{uuid.uuid4().hex[:8]}.new") as file:
             _lock(file)
+            # Only now under its name: whoever sees a ticket that nobody has locked takes it for a killed process's.
+            ticket = Path(file.name).rename(Path(file.name).with_suffix(".ticket"))
             try:
-                yield Path(file.name)
+                yield ticket
             finally:
-                Path(file.name).unlink(missing_ok=True)
+                ticket.unlink(missing_ok=True)
 
     def _ahead(self, ticket: Path) -> int:
         """Return how many tickets were taken before this one; the first is removed if its process was killed."""

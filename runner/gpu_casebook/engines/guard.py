@@ -138,7 +138,7 @@ class Guard:
         return bool(self._gpus) and self._share is None
 
     def hold_gpus(self, wait: Note) -> AbstractContextManager[None]:
-        """Hold the GPUs against every other runner, if they are this machine's and not shared. `wait` is told of it."""
+        """Hold the GPUs, if they are this machine's and not shared, against others. `wait` is told who has one."""
         if not self.holds:
             return nullcontext()
         return ledger.hold(self._indices, wait)
