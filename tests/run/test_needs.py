@@ -1,18 +1,20 @@
 """What evidence tells of trials that are to come."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from gpu_casebook.devices import hardware
 from gpu_casebook.evidence import Sharing, evidence_path, load
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.places import reports_of
 from gpu_casebook.run.needs import Needs, needs
 from tests.conftest import IMAGES, Checkout, write_locks
 from tests.fakes import FIXED, REPRO
-from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence
+from tests.report.example import ATTESTATION, CASE, ENGINE, ENVIRONMENT, evidence
 
 NAME = "cpu"
 
@@ -42,8 +44,6 @@ def keep(
         sharing=Sharing(at_once=2, memory_bytes=memory),
         started=datetime(2026, 11, 21, tzinfo=UTC),
     )
-    durations = run.durations.model_copy(update={"trials_s": 3 * (seconds + 0.5)})
-    run = run.model_copy(update={"durations": durations})
     path = evidence_path(reports_of(case.directory.parents[1], published=published), run)
     run.write(path)
     return path
@@ -66,15 +66,45 @@ def test_earlier_scripts_tell_nothing_where_these_ran(case: Case) -> None:
     assert needs(case, NAME) == Needs(longest_s=7.0, memory_bytes=3, trials_s=3 * 7.5)
 
 
-@pytest.mark.parametrize(("wall_s", "longest_s"), [(27.0, 9.0), (45.0, 9.0), (9.0, 3.0), (0.0, 9.0)])
-def test_a_trial_takes_less_where_nothing_is_beside_it(case: Case, wall_s: float, longest_s: float) -> None:
-    """Three trials of 9 s, in so many seconds: all may have shared a core."""
+def times(case: Case, starts: Sequence[float], *, cpus: int = 4, timed_out: bool = False) -> None:
+    """Keep evidence of trials of 9 s that began then, on a machine with so many cores."""
     path = keep(case, 9.0, published=True)
     run = load(path)
-    trials = [trial.model_copy(update={"duration_s": 9.0 * (trial.duration_s == 9.0)}) for trial in run.trials]
-    durations = run.durations.model_copy(update={"trials_s": wall_s})
-    run.model_copy(update={"trials": trials, "durations": durations}).write(path)
+    begun = datetime(2026, 11, 24, tzinfo=UTC)
+    trials = [
+        run.trials[0].model_copy(
+            update={
+                "number": number,
+                "started": begun + timedelta(seconds=at),
+                "observation": run.trials[0].observation.model_copy(update={"timed_out": timed_out}),
+            }
+        )
+        for number, at in enumerate(starts, 1)
+    ]
+    attested = ATTESTATION.model_copy(update={"cpus": cpus})
+    environment = run.environment.model_copy(update={"attestation": attested})
+    run.model_copy(update={"trials": trials, "environment": environment}).write(path)
+
+
+@pytest.mark.parametrize(
+    ("starts", "longest_s"),
+    [([0, 0, 0], 3.0), ([0, 9, 18], 9.0), ([0, 4.5, 9], 6.0), ([0, 20, 20, 20], 9.0)],
+)
+def test_a_trial_may_take_less_where_fewer_are_beside_it(
+    case: Case, monkeypatch: pytest.MonkeyPatch, starts: Sequence[float], longest_s: float
+) -> None:
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
+    times(case, starts)
     assert needs(case, NAME).longest_s == longest_s
+
+
+@pytest.mark.parametrize("other", [{"cpus": 8}, {"cpus": 2}, {"timed_out": True}])
+def test_of_a_trial_that_was_ended_or_had_other_cores_that_is_not_known(
+    case: Case, monkeypatch: pytest.MonkeyPatch, other: dict[str, int]
+) -> None:
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
+    times(case, [0, 0, 0], **other)  # type: ignore[arg-type]
+    assert needs(case, NAME).longest_s == 9.0
 
 
 def test_trials_under_compute_sanitizer_take_their_time_too(case: Case) -> None:

@@ -104,8 +104,9 @@ def known(case: Case, longest_s: float, environment: str = "interpreter", memory
     evidence, _ = go(case, FakeEngine({"repro.py": [REPRO], "fixed.py": [replace(FIXED, duration_s=longest_s)]}))
     named = evidence.environment.model_copy(update={"name": environment})
     sharing = Sharing(at_once=2, memory_bytes=memory_bytes)
-    alone = evidence.durations.model_copy(update={"trials_s": sum(trial.duration_s for trial in evidence.trials)})
-    evidence = evidence.model_copy(update={"environment": named, "sharing": sharing, "durations": alone})
+    unknown = [trial.model_copy(update={"started": None}) for trial in evidence.trials]
+    changes = {"environment": named, "sharing": sharing, "trials": unknown}
+    evidence = evidence.model_copy(update=changes)
     evidence.write(evidence_path(reports_of(case.directory.parents[1]), evidence))
 
 

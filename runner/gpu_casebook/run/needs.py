@@ -3,11 +3,11 @@
 The first one need not run alone then, and a run of the corpus can start with the longest.
 """
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from gpu_casebook.devices import hardware
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_files, load
 from gpu_casebook.manifest.case import Case
@@ -19,7 +19,7 @@ class Needs:
     """The most that trials of a case in one environment took, on any machine."""
 
     longest_s: float = 0.0
-    """Of one trial, by how many of its run went on at once on average: all may have shared a core. 0 if unknown."""
+    """Of one trial, divided by how many ran at once where that is known; 0 if unknown."""
     memory_bytes: int = 0
     """Of a GPU; 0 if unknown."""
     trials_s: float = 0.0
@@ -31,15 +31,32 @@ def needs(case: Case, environment: str) -> Needs:
     found, digest = list(_runs(case, environment)), case.digest()
     runs = [run for run in found if run.case.digest == digest] or found
     return Needs(
-        max((trial.duration_s / _at_once(run) for run in runs for trial in run.trials), default=0.0),
+        _longest_s(runs),
         max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
         max((sum(trial.duration_s for trial in [*run.trials, *run.sanitized]) for run in runs), default=0.0),
     )
 
 
-def _at_once(run: Evidence) -> float:
-    """Return how many trials of a run went on at once on average; fewer where it had probes, or waited for a GPU."""
-    return max(1.0, sum(trial.duration_s for trial in run.trials) / (run.durations.trials_s or math.inf))
+def _longest_s(runs: Sequence[Evidence]) -> float:
+    """Return the longest trial: of machines with as many cores, by how many went on at once; else as it was."""
+    alike = [run for run in runs if (there := run.environment.attestation) and there.cpus == hardware.cores()]
+    if alike:
+        return max((alone_s for run in alike for alone_s in _alone_s(run)), default=0.0)
+    return max((trial.duration_s for run in runs for trial in run.trials), default=0.0)
+
+
+def _alone_s(run: Evidence) -> Iterator[float]:
+    """Yield how long each trial took, divided by how many went on meanwhile: beside n times as many, n times that.
+
+    That can't be said of one that was ended at the time limit.
+    """
+    times = [(each.started.timestamp(), each.duration_s) for each in run.trials if each.started]
+    for trial in run.trials:
+        took_s, together_s = trial.duration_s, 0.0
+        if trial.started and took_s and not trial.observation.timed_out:
+            begun = trial.started.timestamp()
+            together_s = sum(max(0.0, min(begun + took_s, at + each_s) - max(begun, at)) for at, each_s in times)
+        yield took_s / max(1.0, together_s / (took_s or 1.0))
 
 
 def _runs(case: Case, environment: str) -> Iterator[Evidence]:
