@@ -178,7 +178,7 @@ class Sharing(Document):
     repeated: str | None = None
     """What a trial beside others did that was not expected: all that count were then repeated, without others."""
     odd: Trial | None = None
-    """That trial; None in evidence from before it was kept."""
+    """That trial, where there was one; not in evidence from before it was kept."""
 
 
 class Rate(Document):
