@@ -17,6 +17,7 @@ from gpu_casebook.errors import MachineError, UsageError
 from gpu_casebook.evidence import evidence_path
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.places import reports_of
+from gpu_casebook.run.options import Options
 from gpu_casebook.trial import GpuAccess, Recipe
 from tests.conftest import Checkout
 from tests.corpus.test_journal import NOW, finished, job
@@ -89,9 +90,9 @@ class TestUnable:
         assert unable(fleet[:1], None, None)(NEEDS, gpu_job())
 
 
-def record(reports: Path, *ends: Finished, days: int = 0) -> None:
+def record(reports: Path, *ends: Finished, days: int = 0, trials: int | None = None) -> None:
     id_ = journal.new_id(reports, NOW + timedelta(days=days))
-    settings = Settings(root="/x", reports=str(reports))
+    settings = Settings(root="/x", reports=str(reports), options=Options(trials=trials))
     run = Run(id=id_, started=NOW, settings=settings, jobs=[each.job for each in ends])
     with Journal.create(reports, run) as opened:
         opened.append(ends)
@@ -103,9 +104,11 @@ def test_durations_are_those_of_the_last_time_that_it_ran(tmp_path: Path) -> Non
     skipped = finished(job("b"), end=End.SKIPPED, verdict=None, duration_s=0.0)
     reused = finished(job("a"), end=End.REUSED, duration_s=0.0)
     record(tmp_path, skipped, reused, days=2)
+    record(tmp_path, finished(job("a"), duration_s=0.5), days=2, trials=1)
     broken = tmp_path / "runs" / journal.new_id(tmp_path, NOW + timedelta(days=3))
     (broken / journal.RUN).write_text("{")
     assert durations(tmp_path) == {"a/e": 9.0, "b/e": 2.0}
+    assert durations(tmp_path, trials=1) == {"a/e": 0.5}
     assert durations(tmp_path / "nothing") == {}
 
 
@@ -154,7 +157,8 @@ def test_a_job_takes_as_long_as_last_time_or_as_its_trials_in_the_evidence(bench
     )
     run.write(evidence_path(reports_of(bench.root, published=True), run))
 
-    def expected() -> list[float | None]:
+    def expected(trials: int | None = None) -> list[float | None]:
+        bench.settings = bench.settings.model_copy(update={"options": Options(trials=trials)})
         begun = bench.begin(cases=["alpha"])
         assert begun
         with begun:
@@ -164,6 +168,7 @@ def test_a_job_takes_as_long_as_last_time_or_as_its_trials_in_the_evidence(bench
     ended = finished(job("alpha", environment="interpreter"), duration_s=3.0)
     record(bench.root / "reports", ended, days=1)
     assert expected() == [3.0]
+    assert expected(trials=1) == [7.0 + 2.0]
 
 
 def test_a_disk_that_will_not_do_leaves_no_record(bench: Bench) -> None:

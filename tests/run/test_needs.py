@@ -60,6 +60,12 @@ def test_the_most_that_any_trial_took(case: Case) -> None:
     assert needs(case, NAME) == Needs(longest_s=90.0, memory_bytes=8, trials_s=3 * 90.5)
 
 
+def test_as_many_trials_as_were_asked_for(case: Case) -> None:
+    keep(case, 7.0, published=True)
+    assert needs(case, NAME, trials=1).trials_s == 7.5
+    assert needs(case, NAME, trials=10).trials_s == 75.0
+
+
 def test_earlier_scripts_tell_nothing_where_these_ran(case: Case) -> None:
     keep(case, 90.0, 8, published=True)
     keep(case, 7.0, 3, published=False, digest=case.digest())
@@ -112,6 +118,7 @@ def test_trials_under_compute_sanitizer_take_their_time_too(case: Case) -> None:
     run = load(path)
     run.model_copy(update={"sanitized": run.trials[:1]}).write(path)
     assert needs(case, NAME).trials_s == 4 * 7.0 + 3 * 0.5
+    assert needs(case, NAME, trials=1).trials_s == 2 * 7.0 + 0.5  # as many of those as before
 
 
 def test_another_environment_tells_nothing(case: Case) -> None:

@@ -144,7 +144,7 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
     root, reports = Path(settings.root), Path(settings.reports)
     gpus = [gpu for machine in machines for gpu in machine.gpus]
     here = reuse.Here(now=now, max_age_s=request.max_age_s, devices=gpus, image=_image_of(settings, engine))
-    why_not_here, took = unable(machines, engine, request.gpus), durations(reports)
+    why_not_here, took = unable(machines, engine, request.gpus), durations(reports, settings.options.trials)
     recipes: set[Recipe] = set()
 
     def look(case: Case, job: Job) -> Job | Finished:
@@ -156,7 +156,8 @@ def begin(request: Request, machines: Sequence[Machine], engine: Engine | None) 
         if isinstance(found, Job):
             recipes.update(recipe(case, job.environment, variant, settings.options) for variant in Variant)
             if found.expected_s is None:
-                found = found.model_copy(update={"expected_s": needs(case, job.environment).trials_s or None})
+                expected_s = needs(case, job.environment, settings.options.trials).trials_s
+                found = found.model_copy(update={"expected_s": expected_s or None})
         return found
 
     chosen = select(root, request.selection, look)
@@ -205,13 +206,14 @@ def unable(machines: Sequence[Machine], engine: Engine | None, gpus: Sequence[in
     return why
 
 
-def durations(reports: Path) -> dict[str, float]:
-    """Return how long each job took when it last ran, by its name, in seconds."""
+def durations(reports: Path, trials: int | None = None) -> dict[str, float]:
+    """Return how long each job took when it last ran with as many `trials` (None: the cases' own), in seconds."""
     took: dict[str, float] = {}
     for id_ in journal.ids(reports)[-REMEMBERED:]:
         with suppress(CasebookError):
             run = journal.read(journal.runs_directory(reports) / id_)
-            took |= {each.job.name: each.duration_s for each in run.finished if each.end is End.RAN}
+            if run.settings.options.trials == trials:
+                took |= {each.job.name: each.duration_s for each in run.finished if each.end is End.RAN}
     return took
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_files, load
+from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.places import reports_of
 
@@ -23,18 +24,28 @@ class Needs:
     memory_bytes: int = 0
     """Of a GPU; 0 if unknown."""
     trials_s: float = 0.0
-    """Of all trials of a run, also those under compute-sanitizer, added up; 0 if unknown."""
+    """Of all trials that are to run, also those under compute-sanitizer, added up; 0 if unknown."""
 
 
-def needs(case: Case, environment: str) -> Needs:
-    """Return what evidence tells, the corpus's and a user's own: of this manifest and scripts, else of earlier ones."""
+def needs(case: Case, environment: str, trials: int | None = None) -> Needs:
+    """Return what evidence tells, the corpus's and a user's own: of this manifest and scripts, else of earlier ones.
+
+    `trials` of each variant are to run (`--trials`), by default as many as in the evidence.
+    """
     found, digest = list(_runs(case, environment)), case.digest()
     runs = [run for run in found if run.case.digest == digest] or found
     return Needs(
         _longest_s(runs),
         max((run.sharing.memory_bytes or 0 for run in runs if run.sharing), default=0),
-        max((sum(trial.duration_s for trial in [*run.trials, *run.sanitized]) for run in runs), default=0.0),
+        max((_trials_s(run, trials) for run in runs), default=0.0),
     )
+
+
+def _trials_s(run: Evidence, trials: int | None) -> float:
+    took_s = sum(trial.duration_s for trial in run.trials)
+    if trials and run.trials:
+        took_s *= len(Variant) * trials / len(run.trials)
+    return took_s + sum(trial.duration_s for trial in run.sanitized)
 
 
 def _longest_s(runs: Sequence[Evidence]) -> float:
