@@ -34,8 +34,8 @@ class Job(JobName, extra="ignore"):  # older runs also said how many cores a job
     """One case in one environment, and what it needs of a machine.
 
     `shared`: it declares that others which declare it too may have the same GPU meanwhile. `expected_s` is how long it
-    took last time, or else all its trials by the evidence; None where nobody knows. `environment_key` tells equal
-    environments (image, lock, Python). `because` says why no evidence of it could be reused.
+    took when it last ran with as many trials, or else these trials by the evidence; None where nobody knows.
+    `environment_key` tells equal environments (image, lock, Python). `because` says why no evidence could be reused.
     """
 
     failure: str
