@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import torch
 
-COUNT, TENSORS = 1 << 24, 2  # 64 MiB each: the copies take longer than the host needs to get to reading them
+COUNT, TENSORS = 1 << 20, 2  # 4 MiB each
 CALLS = 10
+CYCLES = 100_000_000  # about 50 ms of the GPU: the copies start after the host would have read them
 NON_BLOCKING = True
 
 
@@ -35,6 +36,7 @@ def wrong_calls(function: Callable[[list[torch.Tensor]], torch.Tensor]) -> int:
         values = [float(call * TENSORS + index + 1) for index in range(TENSORS)]
         tensors = [torch.full((COUNT,), value, device="cuda") for value in values]
         torch.cuda.synchronize()
+        torch.cuda._sleep(CYCLES)
         got = function(tensors).clone()
         wrong += any((part != value).any().item() for part, value in zip(got.split(COUNT), values, strict=True))
     return wrong
