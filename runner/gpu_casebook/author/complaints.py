@@ -13,6 +13,7 @@ from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.manifest.rules import literals
 from gpu_casebook.redact import redact
+from gpu_casebook.report.readme import Readme, prose_lines
 
 MAX_LINES = 120
 MAX_TITLE = 110
@@ -43,7 +44,6 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
 """What a README has to say: a pattern for the heading, and the heading that most have."""
 
 _FIGURE = re.compile(r"([a-z][a-z0-9]*_[\w.-]*)=([-+]?[0-9][0-9.]*(?:e[-+]?[0-9]+)?)")
-_HEADING = re.compile(r"^##+[ \t]+(.+?)[ \t]*#*$")
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)|<(https?://[^>\s]+)>|(?<![\(<\w])(https?://[^\s)>\]\"'`]+)")
 _MOVING = re.compile(r"/(?:blob|tree)/(?:main|master|develop|dev|trunk|HEAD)(?:/|$)")
 _REPORT = re.compile(r"^/[^/]+/[^/]+/(issues?|pulls?|discussions?)(?=/|$)(?:/([^/]*))?")
@@ -66,19 +66,19 @@ def of_readme(text: str, path: str, leads: Callable[[str], bool]) -> Iterator[Pr
 
     `leads` says whether a relative link leads anywhere.
     """
-    headings = {match[1]: number for number, line in _prose_lines(text) if (match := _HEADING.match(line))}
+    there = Readme.of(text).sections
     for section, (pattern, usual) in SECTIONS.items():
-        found = [title for title in headings if re.search(pattern, title, re.IGNORECASE)]
+        found = [each for each in there if re.search(pattern, each.heading, re.IGNORECASE)]
         if not found:
             yield warning(path, 1, f"says nothing on {section}: add a section, such as ## {usual}")
-        elif not any(_has_content(text, headings[title]) for title in found):
-            yield warning(path, headings[found[0]], f"the section {found[0]} is empty")
+        elif not any(each.text for each in found):
+            yield warning(path, found[0].line, f"the section {found[0].heading} is empty")
     yield from of_links(text, path, leads)
 
 
 def of_title(text: str, path: str, title: str) -> Iterator[Problem]:
     """Say so if the heading is not the case's title."""
-    heading = next((line for _, line in _prose_lines(text) if line.startswith("# ")), "# none")[2:].strip()
+    heading = next((line for _, line in prose_lines(text) if line.startswith("# ")), "# none")[2:].strip()
     if heading.replace("`", "") != title.replace("`", ""):
         yield warning(path, 1, f"has another title than case.yaml: {title}")
 
@@ -100,27 +100,9 @@ def _fits(value: float, seen: float | Bound) -> bool:
     return seen.holds(value) if isinstance(seen, Bound) else math.isclose(value, seen, rel_tol=0.01, abs_tol=1e-3)
 
 
-def _prose_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines outside of fences, with their numbers."""
-    fence = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
-        if fence:
-            fence = "" if mark and mark[1].startswith(fence) else fence
-        elif mark:
-            fence = mark[1]
-        else:
-            yield number, line
-
-
-def _has_content(text: str, heading: int) -> bool:
-    after = next((line for line in text.splitlines()[heading:] if line.strip()), "")
-    return bool(after) and not re.match(r"#{1,2}[ \t]", after)
-
-
 def of_links(text: str, path: str, leads: Callable[[str], bool] = lambda _: True) -> Iterator[Problem]:
     """Say which links have a wrong form; none is followed."""
-    for number, line in _prose_lines(text):
+    for number, line in prose_lines(text):
         for match in _LINK.finditer(line):
             link = next(filter(None, match.groups())).rstrip(".,;")
             if wrong := _wrong_link(link, leads):

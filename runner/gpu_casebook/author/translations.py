@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpu_casebook.errors import Problem, Severity
+from gpu_casebook.report.readme import sections
 
 PAGES = "docs/zh"
+TRANSLATED = ("What users", "Is your failure")
 _MARK = re.compile(r"<!-- en (\w+) -->$", re.MULTILINE)
-_SECTIONS = re.compile(r"(?ms)\A# [^\n]*|^## (?:What users|Is your failure)[^\n]*\n.*?(?=^## |\Z)")
 
 
 def digest(readme: str) -> str:
     """Return a digest of what a page translates of a case's README: title, what users saw, is yours this one."""
-    translated = "\0".join(" ".join(part.split()) for part in _SECTIONS.findall(readme))
-    return hashlib.sha256(translated.encode()).hexdigest()[:12]
+    translated = [f"## {each.heading} {each.text}" for each in sections(readme) if each.heading.startswith(TRANSLATED)]
+    parts = [readme.partition("\n")[0], *translated]
+    return hashlib.sha256("\0".join(" ".join(part.split()) for part in parts).encode()).hexdigest()[:12]
 
 
 def of_case(readme: Path, case: str, root: Path) -> Iterator[Problem]:

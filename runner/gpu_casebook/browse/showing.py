@@ -13,7 +13,9 @@ from gpu_casebook.judging.expectation import lines as expected_lines
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MAX_CASE_BYTES, Case
 from gpu_casebook.places import as_command, grading_of, reports_of
-from gpu_casebook.report.words import mechanism, section_why, share, what_ran
+from gpu_casebook.report.provenance import what_ran
+from gpu_casebook.report.readme import Readme, mechanism
+from gpu_casebook.report.words import share
 from gpu_casebook.text import plural
 
 _SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -83,7 +85,7 @@ def shown_case(top: Path, case: Case) -> ShownCase:
         links={name: value for name, value in links.items() if value},
         ran=what_ran(manifest.provenance, upstream.project),
         saw=next((text for title, text in sections.items() if title.startswith("What users")), ""),
-        why=mechanism(section_why(readme)),
+        why=mechanism(Readme.read(case.directory).why),
         yours=next((text for title, text in sections.items() if title.startswith("Is your failure")), ""),
         environments=[_environment(case, name) for name in manifest.environments],
         files=[str(path) for path in (readme, *map(case.script, Variant)) if path.is_file()],

@@ -14,7 +14,7 @@ from gpu_casebook.files import read_text
 from gpu_casebook.judging.expectation import lines
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MAX_CASE_BYTES, Case
-from gpu_casebook.report.words import what_ran
+from gpu_casebook.report.provenance import what_ran
 
 LICENCE = "Apache-2.0"
 CANARY = (

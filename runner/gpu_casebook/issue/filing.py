@@ -19,7 +19,8 @@ from gpu_casebook.manifest.model import Provenance
 from gpu_casebook.records.bisection import bisections
 from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
-from gpu_casebook.report.words import section_why, what_ran
+from gpu_casebook.report.provenance import what_ran
+from gpu_casebook.report.readme import Readme
 from gpu_casebook.revision import git
 from gpu_casebook.text import date
 
@@ -75,7 +76,7 @@ def file(
         script=found.script(Variant.REPRO).read_text(encoding="utf-8"),
         ran=ran,
         stale=found.digest() != run.case.digest,
-        why=section_why(found.directory / "README.md"),
+        why=Readme.read(found.directory).why,
         variables=run.environment.variables or (declared.variables if declared else {}),
         link=_link(root, found.id),
         bisections=[each for place in places for each in bisections(place, found.id)],

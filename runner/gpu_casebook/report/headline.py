@@ -15,8 +15,9 @@ from gpu_casebook.judging.description import SourceLine, failing, surfaced
 from gpu_casebook.kinds import Variant
 from gpu_casebook.reading import cuda_errors
 from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
+from gpu_casebook.report.figures import same_figures
 from gpu_casebook.report.markdown import Markdown, code, with_names
-from gpu_casebook.report.words import cautions, same_figures
+from gpu_casebook.report.worth import cautions
 from gpu_casebook.run.probes import Words, words
 from gpu_casebook.statistics import left_open
 from gpu_casebook.text import one_line

@@ -10,16 +10,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpu_casebook.report.words import (
-    architectures,
-    changed_versions,
-    gpu,
-    interval,
-    packages,
-    page_name,
-    seen_on,
-    share,
-)
+from gpu_casebook.report.placement import architectures
+from gpu_casebook.report.versions import changed_versions
+from gpu_casebook.report.words import gpu, interval, page_name, share
+from gpu_casebook.report.worth import packages, seen_on
 from gpu_casebook.text import date, instant, one_line, plain, plural, seconds, size, spread
 
 if TYPE_CHECKING:

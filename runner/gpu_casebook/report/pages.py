@@ -20,7 +20,10 @@ from gpu_casebook.manifest.case import MANIFEST
 from gpu_casebook.places import cases_of
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import Markdown, render_template
-from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why, unseen
+from gpu_casebook.report.placement import Placed, placed, unseen
+from gpu_casebook.report.readme import Readme
+from gpu_casebook.report.words import page_name
+from gpu_casebook.report.worth import newest, newest_hardware_first
 from gpu_casebook.text import counted
 
 INDEX = "README.md"
@@ -57,7 +60,7 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
         written, up = [], os.path.relpath(cases_of(reports).parent, reports)
         for case in wanted:
             files = cases_of(reports) / case
-            why, place = section_why(files / "README.md"), placed(files / MANIFEST)
+            why, place = Readme.read(files).why, placed(files / MANIFEST)
             page = case_page([load(path) for path in paths[case]], why, place.capable, f"{up}/")
             written.append(write_whole(reports / page_name(case), page))
         places = {path.parent.name: placed(path) for path in cases_of(reports).glob(f"*/{MANIFEST}")}

@@ -10,8 +10,9 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.patterns import find
 from gpu_casebook.reading.findings import EXECUTABLE, sentence
 from gpu_casebook.reading.stacks import frames_that_matter, that_matter, who
+from gpu_casebook.report.figures import same_figures
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
-from gpu_casebook.report.words import interval, same_figures, share
+from gpu_casebook.report.words import interval, share
 from gpu_casebook.text import plain, plural, quiet, tail
 
 FIGURES_SHOWN = 20

@@ -8,7 +8,7 @@ from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.files import read_text
 from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.case import MAX_CASE_BYTES, Case
-from gpu_casebook.report.words import card, newest_hardware_first
+from gpu_casebook.report.worth import card, newest_hardware_first
 
 
 class Entry(NamedTuple):

@@ -19,20 +19,15 @@ from gpu_casebook.manifest.case import MANIFEST, discover, find, known_images
 from gpu_casebook.records.bisection import Bisection, bisections, record_path
 from gpu_casebook.records.watched import known
 from gpu_casebook.report.case_page import case_page
+from gpu_casebook.report.diff import shown_fix
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, prose, render_template
+from gpu_casebook.report.placement import placed
+from gpu_casebook.report.provenance import what_ran
+from gpu_casebook.report.readme import Readme, mechanism
 from gpu_casebook.report.variant import Stack, stacks_shown
-from gpu_casebook.report.words import (
-    changed_versions,
-    mechanism,
-    newest_hardware_first,
-    placed,
-    section_why,
-    seen_on,
-    shown_fix,
-    what_ran,
-    worth,
-)
+from gpu_casebook.report.versions import changed_versions
+from gpu_casebook.report.worth import newest_hardware_first, seen_on, worth
 from gpu_casebook.site import changes, gfm, plots
 from gpu_casebook.site.entries import BY, STATUS, By, Entry, entry, grouped, scripts, signatures
 from gpu_casebook.site.map import BADGE, CHINESE, FEED, INDEX, README, SOURCES, Map, survey
@@ -135,7 +130,7 @@ class _Pages(NamedTuple):
         directory, manifest = one.case.directory, one.case.manifest
         lead = next(iter(newest_hardware_first(runs)), None)
         if runs:
-            why, place = section_why(directory / "README.md"), placed(directory / MANIFEST)
+            why, place = Readme.read(directory).why, placed(directory / MANIFEST)
             self.put(REPORTED.format(one.id), case_page(runs, why, place.capable), f"{one.title}: every run")
         story = [(Markdown(heading), Markdown(text)) for heading, text in _sections(one.readme) if text]
         diff = one.case.fix_diff()
@@ -166,7 +161,7 @@ class _Pages(NamedTuple):
             address=address,
             chinese=f"docs/zh/{one.id}.md" if f"docs/zh/{one.id}.md" in self.plan.pages else None,
         )
-        meta = {"case": one.id, "description": one.symptom or mechanism(section_why(directory / "README.md"))}
+        meta = {"case": one.id, "description": one.symptom or mechanism(Readme.read(directory).why)}
         self.put(f"cases/{one.id}/README.md", text, one.title, **meta)
 
     def _record(self, reports: Path, found: Bisection) -> str:
