@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGED = "gpu_casebook/packaged"
-CORPUS = ("cases", "grading", "images", "reports/evidence", "reports/bisect", "reports/watch")
+CORPUS = ("cases", "images", "reports/evidence", "reports/bisect", "reports/watch")
 REVISION = "REVISION"
 
 
@@ -56,7 +56,7 @@ class Home(MetadataHookInterface):
 def _revision(root: Path) -> str:
     """Return " (1a2b3c4d5e6f)", with "+changes" where the corpus or the package differs from it; "" without git."""
     revision = _git(root, "rev-parse", "--short=12", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "runner", "cases", "grading", "images")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "runner", "cases", "images")
     return f" ({revision}{'+changes' if changed else ''})" if revision else ""
 
 

@@ -39,7 +39,7 @@ def test_without_a_candidate_the_task_is_told() -> None:
     status, said = typed(CASE)
     assert status == 0
     assert "`tokenizers==0.23.2`" in said
-    assert said.splitlines()[-1].endswith(f"grading/{CASE}/subject.py")
+    assert said.splitlines()[-1].endswith(f"cases/{CASE}/grade/subject.py")
 
 
 def test_a_case_says_whether_it_can_be_graded() -> None:
@@ -74,7 +74,10 @@ def test_an_engine_without_images_writes_no_tasks(here: Path) -> None:
     ("words", "says"),
     [
         (["nothing-like-it"], "no case 'nothing-like-it'"),
-        (["vllm-unmap-in-flight"], "casebook: case vllm-unmap-in-flight can't be graded: there is no grading/"),
+        (
+            ["vllm-unmap-in-flight"],
+            "casebook: case vllm-unmap-in-flight can't be graded: there is no cases/",
+        ),
         ([CASE, "nowhere.py"], "casebook: nowhere.py: is missing"),
         ([CASE, "nowhere.py", "--harbor", "tasks"], "casebook: --harbor writes tasks; leave the candidate out"),
     ],

@@ -181,7 +181,7 @@ def test_a_trial_that_could_not_be_run_says_nothing_of_the_candidate(
         marked(tmp_path, FIXED)
 
 
-@pytest.mark.parametrize("prefix", ["a/ b/", "a/grading/x/ b/grading/x/", " "])
+@pytest.mark.parametrize("prefix", ["a/ b/", "a/cases/x/grade/ b/cases/x/grade/", " "])
 def test_a_diff_of_the_subject_is_applied(tmp_path: Path, prefix: str) -> None:
     before, after = (f"{each}subject.py" for each in prefix.split(" "))
     old, new = (text.splitlines(keepends=True) for text in (SUBJECT, FIXED))
@@ -195,7 +195,7 @@ def test_a_diff_of_the_subject_is_applied(tmp_path: Path, prefix: str) -> None:
     [
         ("", "changes no file; it must change subject.py alone"),
         ("--- a/check.py\n+++ b/check.py\n@@ -1 +1 @@\n-a\n+b\n", "changes b/check.py"),
-        ("--- a/subject.py\n+++ b/subject.py\n@@ -1 +1 @@\n-a\n+b\n", "does not apply to grading/"),
+        ("--- a/subject.py\n+++ b/subject.py\n@@ -1 +1 @@\n-a\n+b\n", "does not apply to cases/"),
     ],
 )
 def test_another_diff_is_refused_in_one_line(tmp_path: Path, diff: str, why: str) -> None:

@@ -1,8 +1,4 @@
-"""Which cases can be graded, and by what: the files of `grading/<case>/`.
-
-They lie beside the cases and not in them, as a case's evidence holds the digest of all that is in its directory, and
-as no trial of the case may see them.
-"""
+"""Which cases can be graded, and by what: the files of `cases/<case>/grade/`, which no trial of the case gets."""
 
 import ast
 from collections.abc import Sequence
@@ -63,7 +59,7 @@ class Graded:
 
 def gradable(root: Path) -> list[str]:
     """Return the ids of all cases that can be graded, sorted."""
-    return sorted(path.parent.name for path in root.glob(str(grading_of(Path(), "*"))))
+    return sorted(path.parents[1].name for path in root.glob(str(grading_of(Path(), "*"))))
 
 
 def load(root: Path, case: Case) -> Graded:

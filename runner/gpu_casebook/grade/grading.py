@@ -73,7 +73,7 @@ def _patched(path: Path, diff: str, graded: Graded) -> str:
             raise MachineError("there is no git, which applies a diff; install it, or give the whole file") from None
         if done.returncode:
             reason = one_line(done.stderr.strip(), 200)
-            raise UsageError(f"{path}: does not apply to grading/{graded.case.id}/subject.py: {reason}")
+            raise UsageError(f"{path}: does not apply to cases/{graded.case.id}/grade/subject.py: {reason}")
         return subject.read_text(encoding="utf-8")
 
 

@@ -36,10 +36,12 @@ MANIFEST = "case.yaml"
 _SCRIPTS = [f"{variant.value}.py" for variant in Variant]
 MAX_SCRIPT_BYTES = 64 * 1024
 MAX_CASE_BYTES = 2**20
-"""Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
+"""Of all files of a case but its locks: a case is a minimal repro, not a data set."""
 MAX_LOCK_BYTES = 2**22
 MAX_WORDING = 400
 """Characters of one problem's text, which may quote a value of any length."""
+_GRADE = "grade/"
+"""The directory with which fixes of a case are graded. No trial gets it, so that a script can't read it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Case:
         raise ManifestError([Problem(str(path.relative_to(self.directory.parents[1])), 1, "", what)])
 
     def payload(self) -> dict[str, bytes]:
-        """Return the files that a trial gets: everything but the manifest, the locks and the README.
+        """Return the files that a trial gets: all but the manifest, the locks, the README and grade/.
 
         Raises ManifestError for what has no place in a case, as `load` does.
         """
@@ -125,7 +127,9 @@ class Case:
         return {
             name: read_bytes(self.directory / name, MAX_CASE_BYTES)
             for name in sorted(names, key=Path)
-            if Path(name).name not in {MANIFEST, "README.md"} and "locks" not in Path(name).parts
+            if Path(name).name not in {MANIFEST, "README.md"}
+            and "locks" not in Path(name).parts
+            and not name.startswith(_GRADE)
         }
 
     def digest(self) -> str:
