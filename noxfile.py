@@ -17,13 +17,13 @@ nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["lint", "check", "tests"]
 
 ROOT = Path(__file__).parent
-LOCK = ROOT / "requirements.txt"
+LOCK = ROOT / "runner" / "requirements.txt"
 BUILDS = ("hatchling", "editables")
 """What an editable install of the runner is built with."""
 SKIPPED = 14
 STOP_S = 10.0
 """How long a session may take to stop after Ctrl-C before nox ends it."""
-PATHS = ("runner", "tests", "noxfile.py", "hatch_build.py")
+PATHS = ("runner", "tests", "noxfile.py")
 
 
 def environment(session: nox.Session, extra: str = "") -> str:
@@ -172,7 +172,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(name="lock-runner", default=False)
 def lock_runner(session: nox.Session) -> None:
-    """Write requirements.txt, the lock of the runner's own packages (--upgrade after -- for their newest releases)."""
+    """Write runner/requirements.txt, the lock of the runner's packages (--upgrade after -- for the newest releases)."""
     session.install("uv")
     builds = Path(session.create_tmp()) / "builds.in"
     builds.write_text("\n".join(BUILDS))

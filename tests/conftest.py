@@ -21,7 +21,11 @@ from gpu_casebook.run import trials as side_by_side
 from gpu_casebook.trial import Recipe
 from tests.fakes import locked
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
+# A process inherits which signals are ignored, and the runner leaves an ignored one ignored. A shell makes background
+# jobs ignore SIGINT, and nohup makes them ignore SIGHUP. With a handler here, what a test starts has the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 IMAGES = ("cpu", "cuda12", "cuda13")
 

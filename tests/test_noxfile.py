@@ -50,7 +50,7 @@ def test_an_empty_corpus_lists_too(checkout: Checkout) -> None:
 
 
 def test_the_lock_has_what_pyproject_asks_for_with_hashes_and_no_address() -> None:
-    text = (ROOT / "requirements.txt").read_text()
+    text = (ROOT / "runner" / "requirements.txt").read_text()
     entries = re.split(r"\n(?=\S)", re.sub(r"\A(#.*\n)+", "", text))
     assert all("--hash=sha256:" in each for each in entries)
     assert "://" not in text

@@ -47,8 +47,8 @@ def corpus(checkout: Checkout) -> Checkout:
     (directory / "README.md").write_text(README)
     checkout.write()
     (checkout.root / "README.md").write_text("# Casebook\n\nSee [a case](cases/tiny/README.md), [how](docs/how.md).\n")
-    (checkout.root / "README.zh.md").write_text("# 案例\n")
-    (checkout.root / "docs").mkdir()
+    (checkout.root / "docs" / "zh").mkdir(parents=True)
+    (checkout.root / "docs" / "zh" / "README.md").write_text("# 案例\n")
     (checkout.root / "docs" / "how.md").write_text("# How\n\nBack to [the start](../README.md).\n")
     for each in (evidence(), simulated()):
         each.write(evidence_path(checkout.root / "reports", each))
@@ -139,7 +139,7 @@ def test_pages_of_the_checkout_come_along(corpus: Checkout) -> None:
     assert 'href="cases/tiny/index.html"' in page(corpus, "about.md")
     assert 'href="docs/how.html"' in page(corpus, "about.md")
     assert 'href="../about.html"' in page(corpus, "docs/how.md")
-    assert made.nav[-1] == {"About": [{"Casebook": "about.md"}, "docs/how.md", {"中文": "README.zh.md"}]}
+    assert made.nav[-1] == {"About": [{"Casebook": "about.md"}, "docs/how.md", {"中文": "docs/zh/README.md"}]}
 
 
 def test_what_stands_beside_the_pages(corpus: Checkout) -> None:

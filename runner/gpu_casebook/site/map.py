@@ -12,7 +12,7 @@ from gpu_casebook.site import gfm
 from gpu_casebook.site.entries import scripts
 
 README = "about.md"
-CHINESE = "README.zh.md"
+CHINESE = "docs/zh/README.md"
 SOURCES = (CHINESE, "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md")
 FEED, BADGE = "feed.xml", "badge.svg"
 _FILES = ("LICENSE", "CITATION.cff", "cases/case.schema.json")

@@ -41,7 +41,6 @@ _FIRST = ("", "What users saw", "What users could have seen", "Is your failure t
 """The sections of a README that stand before what is made from the evidence."""
 _SECTION = re.compile(r"^## +(.+?)\s*$")
 _REPORTED = re.compile(r"reports/[^/]+\.md")
-_CHINESE = re.compile(r"(?:^|/)zh/|\.zh\.md$")
 _FENCE = re.compile(r"^(?:```|~~~)")
 
 
@@ -121,7 +120,7 @@ class _Pages(NamedTuple):
                 text = source.read_text(encoding="utf-8")
                 first = re.search(r"(?m)^# +(.+)$", text)
                 title = first[1].replace("`", "") if first else source.stem
-                self.put(page, text, title, name, lang="zh" if _CHINESE.search(name) else "en")
+                self.put(page, text, title, name, lang="zh" if name.startswith("docs/zh/") else "en")
 
     def of_case(
         self, one: Entry, runs: Sequence[Evidence], reports: Path, nights: Sequence[Night], address: str
