@@ -309,7 +309,7 @@ def fleet() -> None:
 def match() -> None:
     """How well real reports are told apart, and a search among 1,000 cases against one among those of the corpus."""
     sys.path.insert(0, str(ROOT))
-    from tests.match.reports import table
+    from tests.catalogue.match.reports import table
 
     for line in table().splitlines():
         row("match", line)
@@ -341,7 +341,7 @@ def gpu_share() -> None:
 def site() -> None:
     """The site of the corpus and of 1,000 cases: how long it takes, and its size for each case."""
     sys.path.insert(0, str(ROOT))
-    from gpu_casebook.site.build import build
+    from gpu_casebook.catalogue.site.build import build
 
     with tempfile.TemporaryDirectory() as home:
         many = Path(home, "many")

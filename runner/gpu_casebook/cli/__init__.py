@@ -13,17 +13,14 @@ VERBS = (
     "gpu_casebook.cli.upkeep",
     "gpu_casebook.author.cli",
     "gpu_casebook.bisect.cli",
-    "gpu_casebook.browse.cli",
     "gpu_casebook.bundle.cli",
+    "gpu_casebook.catalogue.cli",
     "gpu_casebook.corpus.cli",
     "gpu_casebook.corpus.cli_runs",
     "gpu_casebook.doctor.cli",
     "gpu_casebook.grade.cli",
     "gpu_casebook.issue.cli",
-    "gpu_casebook.export.cli",
     "gpu_casebook.judge.cli",
-    "gpu_casebook.match.cli",
-    "gpu_casebook.site.cli",
     "gpu_casebook.watch.cli",
 )
 

@@ -22,7 +22,7 @@ Look = Callable[[Case, Job], Job | Finished]
 _SHOWN = 12
 _CODE = "runner/gpu_casebook/"
 _DECIDES_NOTHING = (
-    *("author", "bisect", "browse", "bundle", "cli", "corpus", "doctor", "export", "issue", "judge", "match"),
+    *("author", "bisect", "bundle", "catalogue", "cli", "corpus", "doctor", "issue", "judge"),
     *("records", "releases", "report", "watch", "__main__.py", "api.py", "console.py", "pytest_plugin.py", "redact.py"),
 )
 """Parts of the runner that no verdict rests on; of a part that is new, each does until it is named here."""
