@@ -43,7 +43,7 @@ class VerbGroup(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands = dict.fromkeys(all_verbs())  # type: ignore[arg-type]  # their names, for "did you mean"
+        self.commands = dict.fromkeys(all_verbs())  # type: ignore[assignment]  # the names, for "did you mean"
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         from gpu_casebook.cli.base import app  # it is made with this class
