@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from gpu_casebook.document import Bytes, Document, Moment, Seconds
-from gpu_casebook.errors import CasebookError, ExitStatus
+from gpu_casebook.errors import CasebookError
 from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.pins import SourceFile
 from gpu_casebook.probe_registry import probe_of
@@ -31,11 +31,6 @@ class Verdict(StrEnum):
     FIX_FAILS = "fix-fails"
     INCONCLUSIVE = "inconclusive"
     SKIPPED = "skipped"
-
-    @property
-    def exit_status(self) -> int:
-        """What `casebook case` exits with."""
-        return ExitStatus[self.name]
 
 
 class Observation(Document):

@@ -63,6 +63,7 @@ def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: C
     assert (checkout / "images" / "cpu" / "Dockerfile").is_file()
     assert (checkout / "runner" / "gpu_casebook" / "trial.py").read_bytes() == Path(trial.__file__).read_bytes()
     assert (checkout / "runner" / "REVISION").read_text().startswith(__version__)
+    assert (checkout / "pyproject.toml").read_bytes() == (CHECKOUT / "pyproject.toml").read_bytes()  # which has the verbs
 
 
 def test_the_same_input_gives_the_same_bytes(

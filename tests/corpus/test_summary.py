@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.corpus.model import End, Finished, Lost, Run, Settings
 from gpu_casebook.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
 from gpu_casebook.evidence import Verdict
@@ -34,7 +35,7 @@ BROKEN = finished(job("f"), end=End.BROKE, verdict=None, reason="no lock")
         (run(CONFIRMED, BROKEN), BROKE),
         (run(BROKEN, SKIPPED), BROKE),
         (run(CONFIRMED, left=1), BROKE),
-        (run(SKIPPED), Verdict.SKIPPED.exit_status),
+        (run(SKIPPED), ExitStatus.of(Verdict.SKIPPED)),
     ],
 )
 def test_exit_status(ended: Run, expected: int) -> None:

@@ -116,7 +116,8 @@ def _checkout(root: Path, cases: Iterable[Case]) -> dict[str, Path]:
     """Return the files of the runner's checkout on the host: these cases, the images, and the runner itself."""
     parts = {"images": images_of(root), "runner": CHECKOUT / "runner"}
     parts |= {f"cases/{case.id}": case.directory for case in cases}
-    return {f"checkout/{name}/{inner}": path for name, top in parts.items() for inner, path in _files(top).items()}
+    files = {f"checkout/{name}/{inner}": path for name, top in parts.items() for inner, path in _files(top).items()}
+    return files | {"checkout/pyproject.toml": CHECKOUT / "pyproject.toml"}  # it says which verbs there are
 
 
 def _files(top: Path) -> dict[str, Path]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
+from gpu_casebook.cli.verbs import VerbGroup
 from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
 from gpu_casebook.files import disk_is_full, os_reason
@@ -35,6 +36,7 @@ or disk; 130 interrupted."""
 app = typer.Typer(
     name="casebook",
     help="Casebook: documented GPU and training-stack failures that anyone can run.",
+    cls=VerbGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

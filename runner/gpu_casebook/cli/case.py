@@ -112,6 +112,6 @@ def _load_pages() -> None:
 def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:
     """Return the verdict's own status, or where one is expected whether this is it."""
     if expected is None:
-        return verdict.exit_status
+        return ExitStatus.of(verdict)
     out.say(f"{expected} was expected" + ("" if verdict == expected else f", and the verdict is {verdict}"))
     return ExitStatus.CONFIRMED if verdict == expected else ExitStatus.UNEXPECTED

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpu_casebook.cli.base import CorpusOption, EngineOption, app, ends_in_one_line, root_with, shown
-from gpu_casebook.errors import UsageError
+from gpu_casebook.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
     from gpu_casebook.grade.graded import Graded
@@ -85,7 +85,7 @@ def _grade(top: Path, graded: "Graded", candidate: Path, seed: int, name: str | 
     else:
         for line in words(mark, graded.grading.rounds):
             out.say(line)
-    raise typer.Exit(mark.verdict.exit_status)
+    raise typer.Exit(ExitStatus.of(mark.verdict))
 
 
 def _tasks(top: Path, graded: "list[Graded]", into: Path, name: str | None) -> None:
