@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpu_casebook.records.watched import Sighting, State, Watched
+from gpu_casebook.report.watched import Sighting, State, Watched
 from gpu_casebook.site.changes import SHOWN, feed, newest, of_case, of_watch
 from tests.report.example import evidence, simulated
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_casebook.evidence import Verdict
 from gpu_casebook.manifest.case import load
-from gpu_casebook.site.entries import BY, Entry, entry, grouped, signatures
+from gpu_casebook.site.entries import BY, Entry, entry, grouped, searched
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.report.example import evidence, simulated
 
@@ -47,7 +47,7 @@ def test_lists_need_no_output_of_trials(checkout: Checkout) -> None:
 
 def test_what_the_search_compares(checkout: Checkout) -> None:
     before, repro, after = PLACED.partition("repro:\n")
-    (told,) = signatures([written(checkout, before + FAILS + after[after.index("fixed:") :] if repro else "")])
+    (told,) = searched([written(checkout, before + FAILS + after[after.index("fixed:") :] if repro else "")])
     assert told["messages"] == ["tried to (allocate|map)"]
     assert told["errors"] == ["torch.OutOfMemoryError"]
     assert told["kernels"] == []

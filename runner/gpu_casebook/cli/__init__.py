@@ -12,7 +12,7 @@ VERBS = (
     "gpu_casebook.cli.case",
     "gpu_casebook.cli.upkeep",
     "gpu_casebook.author.cli",
-    "gpu_casebook.bisect.cli",
+    "gpu_casebook.releases.cli",
     "gpu_casebook.browse.cli",
     "gpu_casebook.bundle.cli",
     "gpu_casebook.corpus.cli",
@@ -24,7 +24,7 @@ VERBS = (
     "gpu_casebook.judge.cli",
     "gpu_casebook.match.cli",
     "gpu_casebook.site.cli",
-    "gpu_casebook.watch.cli",
+    "gpu_casebook.upkeep.cli",
 )
 
 for module in VERBS:

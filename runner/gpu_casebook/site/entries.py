@@ -88,12 +88,12 @@ def grouped(entries: Iterable[Entry], by: By) -> dict[str, list[Entry]]:
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def signatures(entries: Iterable[Entry]) -> list[Mapping[str, Any]]:
+def searched(entries: Iterable[Entry]) -> list[Mapping[str, Any]]:
     """Return what the search in the browser compares a pasted text with, and what it shows of each case."""
-    return [_signature(each) for each in entries]
+    return [_searched(each) for each in entries]
 
 
-def _signature(entry: Entry) -> Mapping[str, Any]:
+def _searched(entry: Entry) -> Mapping[str, Any]:
     manifest = entry.case.manifest
     declared = [entry.case.expectation(name, Variant.REPRO) for name in manifest.environments]
     told = {

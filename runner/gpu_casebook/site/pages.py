@@ -16,12 +16,12 @@ from gpu_casebook.evidence import Evidence, Outcome, evidence_files
 from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, discover, find, known_images
-from gpu_casebook.records.bisection import Bisection, bisections, record_path
-from gpu_casebook.records.watched import known
+from gpu_casebook.releases.records import Bisection, bisections, record_path
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, prose, render_template
 from gpu_casebook.report.variant import Stack, stacks_shown
+from gpu_casebook.report.watched import known
 from gpu_casebook.report.words import (
     changed_versions,
     mechanism,
@@ -34,7 +34,7 @@ from gpu_casebook.report.words import (
     worth,
 )
 from gpu_casebook.site import changes, gfm, plots
-from gpu_casebook.site.entries import BY, STATUS, By, Entry, entry, grouped, scripts, signatures
+from gpu_casebook.site.entries import BY, STATUS, By, Entry, entry, grouped, scripts, searched
 from gpu_casebook.site.map import BADGE, CHINESE, FEED, INDEX, README, SOURCES, Map, survey
 from gpu_casebook.text import utc
 
@@ -95,7 +95,7 @@ def write(root: Path, reports: Path, docs: Path, address: str = "", repository: 
     texts = {
         FEED: changes.feed(shown, address),
         BADGE: _badge(entries),
-        "signatures.json": json.dumps(signatures(entries), separators=(",", ":")),
+        "signatures.json": json.dumps(searched(entries), separators=(",", ":")),
     }
     files = {at: _source(root, reports, name) for name, at in plan.files.items()}
     return Written(len(entries), _nav(plan), files, texts)
