@@ -228,8 +228,8 @@ RELEASES = ("21.3", "23.1")
 def bisect() -> None:
     """What one step of a bisection adds to installing a version and running the script."""
     from gpu_casebook.packages.uv import program
-    from gpu_casebook.records.bisection import bisections
-    from tests.bisect.test_bisect_real import lay_out
+    from gpu_casebook.releases.records import bisections
+    from tests.releases.test_bisect_real import lay_out
 
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
@@ -265,9 +265,9 @@ def disk() -> None:
     """
     from gpu_casebook.daemon.client import connect
     from gpu_casebook.errors import EngineError
-    from gpu_casebook.images import usage as shares
     from gpu_casebook.run.plan import recipes
     from gpu_casebook.text import size
+    from gpu_casebook.upkeep import usage as shares
 
     try:
         client = connect()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.evidence import Evidence, Verdict
-from gpu_casebook.report.rebuild import render_all
+from gpu_casebook.upkeep.rebuild import render_all
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ def test_every_error_has_one_of_them(kind: type[CasebookError]) -> None:
     assert kind.exit_status in set(ExitStatus)
 
 
-@pytest.mark.parametrize("module", ["cli.base", "corpus.cli", "bisect.cli", "watch.cli"])
+@pytest.mark.parametrize("module", ["cli.base", "corpus.cli", "releases.cli"])
 def test_help(module: str) -> None:
     text = Path(importlib.import_module(f"gpu_casebook.{module}").__file__ or "").read_text()
     (written,) = re.findall(r'f?"+(Exit status: .*?\.)(?= After|"|\n)', text, re.DOTALL)[:1]

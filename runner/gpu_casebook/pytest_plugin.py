@@ -89,10 +89,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if not reports or hasattr(session.config, "workerinput") or not Path(reports, "evidence").is_dir():
         return
     from gpu_casebook.errors import CasebookError
-    from gpu_casebook.report.rebuild import render_all
+    from gpu_casebook.report.pages import render
 
     try:
-        render_all(Path(reports))
+        render(Path(reports), None)
     except (CasebookError, OSError) as error:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         session.config.stash[_UNWRITTEN] = str(error)

@@ -1,5 +1,6 @@
 """What one trial is: what it is made from, what is asked of it, and how it ended."""
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -153,3 +154,15 @@ class TrialResult:
     zygote: str | None = None
     libraries: Sequence[str] = ()
     pythons: Sequence[str] = ()
+
+
+def status_and_signal(status: int | None) -> tuple[int | None, str | None]:
+    """Return exit status and signal of a process; `status` is None if unknown, negative for the signal that killed it.
+
+    Shells and container engines say 128 + n for signal n.
+    """
+    if status is not None:
+        number = -status if status < 0 else status - 128
+        if number > 0 and number in {known.value for known in signal.Signals}:
+            return None, signal.Signals(number).name
+    return status, None

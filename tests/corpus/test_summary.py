@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.errors import ExitStatus
 from gpu_casebook.corpus.model import End, Finished, Lost, Run, Settings
 from gpu_casebook.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
+from gpu_casebook.errors import ExitStatus
 from gpu_casebook.evidence import Verdict
 from tests.corpus.test_journal import NOW, finished, job
 

@@ -22,11 +22,11 @@ from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin, read_pin
 from gpu_casebook.images.build import absent, build_all, ensure, progress, reference
 from gpu_casebook.images.stages import Stage, normalised, plan
-from gpu_casebook.images.usage import remove_unused, usage
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.index import UnreachableError
 from gpu_casebook.packages.settings import BuildSettings
 from gpu_casebook.trial import Recipe
+from gpu_casebook.upkeep.usage import remove_unused, usage
 from tests.fake_docker import FakeDocker, Image, image
 
 ROOT = Path(__file__).parents[2]

@@ -30,11 +30,11 @@ from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import Base, BasePin, obtain
 from gpu_casebook.images.build import ensure
 from gpu_casebook.images.stages import plan
-from gpu_casebook.images.usage import usage
 from gpu_casebook.packages import sources
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.pins import SourceFile
 from gpu_casebook.trial import Recipe
+from gpu_casebook.upkeep.usage import usage
 from tests.engines.subjects import eventually
 
 pytestmark = pytest.mark.docker

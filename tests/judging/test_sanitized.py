@@ -12,7 +12,7 @@ from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, mismatches,
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import Expectation, SanitizerFinding
 from gpu_casebook.reading.findings import Finding, KernelPlace, Kind, Tool
-from gpu_casebook.run.record import signature
+from gpu_casebook.run.record import sanitizer_lines
 from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording
 
@@ -311,7 +311,7 @@ class TestVerdict:
 
 
 def test_the_signature_names_both_sides() -> None:
-    (line,) = signature(WRITE, Variant.REPRO)
+    (line,) = sanitizer_lines(WRITE, Variant.REPRO)
     assert line == "compute-sanitizer: memcheck finds access write, size 4, kernel write_behind"
-    assert signature(WRITE, Variant.FIXED) == ["compute-sanitizer: memcheck finds nothing"]
-    assert signature(None, Variant.REPRO) == []
+    assert sanitizer_lines(WRITE, Variant.FIXED) == ["compute-sanitizer: memcheck finds nothing"]
+    assert sanitizer_lines(None, Variant.REPRO) == []

@@ -5,16 +5,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from gpu_casebook.errors import MachineError
+from gpu_casebook.judging.signature import Reading, Sign
 from gpu_casebook.kinds import Variant
-from gpu_casebook.records.bisection import Bisection, Question
 from gpu_casebook.releases.environments import Changes, TriedEnvironment, Unusable
-from gpu_casebook.releases.signature import Reading, Sign
+from gpu_casebook.releases.records import Bisection, Question
 
 THEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SHOWS = Reading(Sign.SHOWS, "ValueError: off by two")
-QUIET = Reading(Sign.QUIET, "ran to its end")
+QUIET = Reading(Sign.ABSENT, "ran to its end")
 OTHER = Reading(Sign.OTHER, "ImportError: no such name")
-SPOILED = Reading(Sign.SPOILED, "the container did not start")
+SPOILED = Reading(Sign.UNKNOWN, "the container did not start", infra="the container did not start")
 LETTERS = {"F": SHOWS, ".": QUIET, "E": OTHER, "!": SPOILED}
 
 Draw = Callable[[], Reading]

@@ -8,8 +8,8 @@ import pytest
 
 from gpu_casebook.console import Console
 from gpu_casebook.errors import MachineError
-from gpu_casebook.records.bisection import Bisection, Call
-from gpu_casebook.releases.bisector import Bisector, EndError, TrialCounts
+from gpu_casebook.releases.records import Bisection, Call
+from gpu_casebook.releases.search import Bisector, EndError, TrialCounts
 from tests.releases.sites import OTHER, QUIET, SHOWS, Draw, FakeEnvironments, always, in_turn, record
 
 TERMS = TrialCounts(refute=3, least=0, most=20, limit=200)

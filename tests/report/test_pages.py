@@ -15,7 +15,7 @@ from gpu_casebook.kinds import Variant
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.pages import index, publish, render
-from gpu_casebook.report.rebuild import remove_overtaken, render_all
+from gpu_casebook.upkeep.rebuild import remove_overtaken, render_all
 from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})
@@ -53,7 +53,7 @@ def test_a_page_says_where_bounds_come_from_or_that_they_are_a_guess(tmp_path: P
 
 
 def test_publish_loads_nothing_of_bisections() -> None:
-    check = "import sys, gpu_casebook.report; sys.exit('gpu_casebook.records.bisection' in sys.modules)"
+    check = "import sys, gpu_casebook.report; sys.exit('gpu_casebook.report.watched' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
 
 

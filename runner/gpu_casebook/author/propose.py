@@ -14,7 +14,8 @@ from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import Observation
 from gpu_casebook.judging import infra
 from gpu_casebook.judging.description import ending, telling_line
-from gpu_casebook.judging.expectation import growth, judge, observe
+from gpu_casebook.judging.expectation import growth, observe
+from gpu_casebook.judging.signature import Sign, Signature
 from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.model import Expectation, Growth
@@ -347,8 +348,8 @@ def _growth(trials: Sequence[_Seen]) -> dict[str, Any]:
         declared: dict[str, Any] = {"series": name, "per_step": "> 0", "warm_up": warm_up, **steps}
         slopes = [growth(Growth.model_validate(declared), seen) or 0.0 for seen, _ in trials]
         declared["per_step"] = f"> {min(slopes) / 2:.2g}"
-        expected = Expectation.model_validate({"growth": declared})
-        if min(slopes) > 0 and not any(judge(expected, each.result, each.seen).mismatches for each in trials):
+        grows = Signature(Expectation.model_validate({"growth": declared}))
+        if min(slopes) > 0 and all(grows.read(each.result, each.seen).sign is Sign.SHOWS for each in trials):
             return {"growth": declared}
     return {}
 

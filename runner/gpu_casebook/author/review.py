@@ -15,7 +15,7 @@ from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, ManifestError, Problem, Severity
 from gpu_casebook.evidence import Evidence, Outcome, Verdict, evidence_files, load
-from gpu_casebook.judging.expectation import judge
+from gpu_casebook.judging.signature import Sign, Signature
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import MANIFEST, Case, find, known_images
@@ -169,7 +169,7 @@ def _of_the_other(case: Case, run: Evidence, path: str, lines: Mapping[str, int]
             printed = TrialResult(
                 stdout=trial.stdout, stderr=trial.stderr, duration_s=trial.duration_s, infra=trial.infra
             )
-            if expected and judge(expected, printed, trial.observation).outcome is Outcome.AS_EXPECTED:
+            if expected and Signature(expected).read(printed, trial.observation).sign is Sign.SHOWS:
                 where = f"{Variant.REPRO if variant is Variant.FIXED else Variant.FIXED}.expect"
                 what = f"the output of {variant}.py is as this expects too, so it does not tell the scripts apart"
                 yield Problem(path, line_of(lines, where), where, what)

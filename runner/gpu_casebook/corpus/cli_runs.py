@@ -109,9 +109,9 @@ def run_merge(
     """Merge runs that several machines made, each of a part of the corpus, into one, and write its page."""
     from gpu_casebook.corpus import report
     from gpu_casebook.corpus.merge import gather
-    from gpu_casebook.report.rebuild import render_all
+    from gpu_casebook.report.pages import render
 
     top = place_of(root(), reports, publish=publish)
     run = gather(top, sources, selection)
-    render_all(top)
+    render(top, None)
     print(f"wrote {shown(report.write(top, run))}")

@@ -16,11 +16,11 @@ from gpu_casebook.issue.issue import Issue, Source, best, compose, form_of, open
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images
 from gpu_casebook.manifest.model import Provenance
-from gpu_casebook.records.bisection import bisections
-from gpu_casebook.records.watched import Sighting, State, known
 from gpu_casebook.redact import Private, redacted
+from gpu_casebook.releases.records import bisections
 from gpu_casebook.report.provenance import what_ran
 from gpu_casebook.report.readme import Readme
+from gpu_casebook.report.watched import Sighting, State, known
 from gpu_casebook.revision import git
 from gpu_casebook.text import date
 

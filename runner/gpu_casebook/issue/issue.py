@@ -18,15 +18,15 @@ from gpu_casebook.issue.collected import environment_block, gpu_lines, operating
 from gpu_casebook.judging.description import number
 from gpu_casebook.kinds import Variant
 from gpu_casebook.reading.findings import sentence
-from gpu_casebook.records.bisection import Bisection, Call
-from gpu_casebook.records.watched import Sighting
 from gpu_casebook.redact import Private, redacted
+from gpu_casebook.releases.records import Bisection, Call
 from gpu_casebook.report.diff import shown_fix
 from gpu_casebook.report.figures import same_figures
 from gpu_casebook.report.headline import finding_of, headline, markdown
 from gpu_casebook.report.markdown import Markdown, prose, render_template
 from gpu_casebook.report.variant import stacks_shown
 from gpu_casebook.report.versions import changed_versions
+from gpu_casebook.report.watched import Sighting
 from gpu_casebook.report.worth import cautions, worth
 from gpu_casebook.text import plain, quiet
 

@@ -40,16 +40,17 @@ def judge(
 
     casebook judge rwkv6-backward -- python reduced.py
     """
-    from gpu_casebook.judge.judging import Meaning, exit_status, judged
+    from gpu_casebook.judge.run import exit_status, judged
+    from gpu_casebook.judging.signature import Sign
     from gpu_casebook.manifest.case import find, known_images
 
     try:
         top = root_with(case, corpus)
         found = find(top, case, known_images(top))
         timeout_s = seconds(timeout) if timeout else found.manifest.timeout
-        meaning = None
-        while runs and meaning is not Meaning.SHOWN:
-            meaning, lines = judged(found, command, environment, timeout_s, echo=not quiet)
+        sign = Sign.UNKNOWN
+        while runs and sign is not Sign.SHOWS:
+            sign, lines = judged(found, command, environment or (), timeout_s, echo=not quiet)
             for line in lines:
                 print(f"casebook: {line}", file=sys.stderr)
             runs -= 1
@@ -58,4 +59,4 @@ def judge(
             raise
         print(f"casebook: {error}", file=sys.stderr)
         raise typer.Exit(ABORT) from None
-    raise typer.Exit(exit_status(meaning or Meaning.UNKNOWN, bisect))
+    raise typer.Exit(exit_status(sign, bisect))

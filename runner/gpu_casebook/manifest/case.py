@@ -76,6 +76,18 @@ class Case:
         base = self.variant(variant).expect
         return base if override is None else base.overridden_by(override)
 
+    def failures(self, *environments: str) -> dict[str, Expectation]:
+        """Return how the failure shows in one run in these environments, or in all, as far as it does.
+
+        Raises UsageError where one run can't show it in any of them.
+        """
+        declared = {name: self.expectation(name, Variant.REPRO) for name in environments or self.manifest.environments}
+        if found := {name: each for name, each in declared.items() if each.in_one_run}:
+            return found
+        over_runs = any(each.differs for each in declared.values())
+        why = "is a difference between runs" if over_runs else "shows only under compute-sanitizer"
+        raise UsageError(f"{self.id}: its failure {why}, so one ordinary run can't show it")
+
     def alone(self, environment: str) -> bool:
         """Return whether a trial has its GPUs for itself, or where it needs none, the machine: see `alone` there."""
         spec, repro = self.environment(environment), self.expectation(environment, Variant.REPRO)

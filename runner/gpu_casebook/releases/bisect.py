@@ -17,13 +17,12 @@ from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, nearest
 from gpu_casebook.packages.lock import pins
-from gpu_casebook.records.bisection import Bisection, Question, record_path, unfinished_path
 from gpu_casebook.releases import halving
-from gpu_casebook.releases.bisector import Bisector, EndError, trial_counts
-from gpu_casebook.releases.environments import environments
-from gpu_casebook.releases.signature import Signature, signature
+from gpu_casebook.releases.environments import environments, failure
+from gpu_casebook.releases.page import page
+from gpu_casebook.releases.records import Bisection, Question, record_path, unfinished_path
+from gpu_casebook.releases.search import Bisector, EndError, trial_counts
 from gpu_casebook.releases.versions import Release, Releases, released
-from gpu_casebook.report.bisection import page
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan
@@ -73,14 +72,14 @@ def bisect(
     Names and versions of the `question` may be written in any way. Raises UsageError for what is asked wrongly, and
     EndError where an end is not what it was said to be.
     """
-    failure = signature(plan.case, plan.environment, question.variant, question.expect_message, question.good_message)
-    record = _new_record(plan, question, failure, seeks_fix=seeks_fix, pre=pre)
+    sought = failure(plan.case, plan.environment, question.variant, question.expect_message, question.good_message)
+    record = _new_record(plan, question, sought.lines, seeks_fix=seeks_fix, pre=pre)
     path = record_path(reports, plan.case.id, record.question.package)
     unfinished = unfinished_path(path)
     record = _begun(record.question, unfinished, stopped) or record
     _say(record, console)
     counts = trial_counts(plan, question.trials)
-    with environments(plan, question.variant, engine, failure, console) as tried:
+    with environments(plan, question.variant, engine, sought, console) as tried:
         bisector = Bisector(record, tried.at, counts, console, save=lambda now: now.write(unfinished))
         try:
             bisector.run()
@@ -120,7 +119,7 @@ def _say(record: Bisection, console: Console) -> None:
 # From the question to a record
 
 
-def _new_record(plan: Plan, asked: Question, failure: Signature, *, seeks_fix: bool, pre: bool) -> Bisection:
+def _new_record(plan: Plan, asked: Question, sought: list[str], *, seeks_fix: bool, pre: bool) -> Bisection:
     """Return the record that a search starts with.
 
     Raises UsageError for a package that the environment does not pin, or for ends that do not exist, were yanked, or
@@ -150,7 +149,7 @@ def _new_record(plan: Plan, asked: Question, failure: Signature, *, seeks_fix: b
         question=question,
         versions=[str(low.version), *(version for version, why in barred.items() if not why), str(high.version)],
         passed_over={version: why for version, why in barred.items() if why},
-        signature=failure.lines,
+        signature=sought,
         started=datetime.now(UTC),
         command=_command(question, plan, pre=pre),
         runner=own_revision(),

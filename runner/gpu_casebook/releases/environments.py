@@ -12,19 +12,22 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from platformdirs import user_cache_path
+from pydantic import ValidationError
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.guard import Guard, guarded, tries
 from gpu_casebook.errors import BuildError, MachineError, UsageError
+from gpu_casebook.judging.signature import Reading, Signature
 from gpu_casebook.kinds import Variant
 from gpu_casebook.locking import sole
+from gpu_casebook.manifest.case import Case
+from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.packages.index import UnreachableError, unreachable
 from gpu_casebook.packages.lock import read_lock
 from gpu_casebook.packages.resolve import scratch_lock
 from gpu_casebook.pins import SourceFile
 from gpu_casebook.redact import redact
-from gpu_casebook.releases.signature import Reading, Sign, Signature
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.text import one_line
 from gpu_casebook.trial import Note, Recipe
@@ -125,7 +128,7 @@ class EngineEnvironments:
 
 
 def _is_spoiled(reading: Reading) -> bool:
-    return reading.sign is Sign.SPOILED
+    return reading.infra is not None
 
 
 def _versions(lock: str) -> Mapping[str, str]:
@@ -169,3 +172,36 @@ def _locks() -> Path:
 
 def _refuse(why: str) -> NoReturn:
     raise UsageError(why)
+
+
+# What is looked for
+
+
+def failure(
+    case: Case,
+    environment: str,
+    variant: Variant,
+    expect_message: str | None = None,
+    good_message: str | None = None,
+) -> Signature:
+    """Return the failure as it shows in this environment, or as the case declares it of any other.
+
+    With `expect_message` only that wording shows it, and what the case declares does not, nor does `good_message`.
+    Raises UsageError where one run can't show it, or the message is no regular expression.
+    """
+    declared = case.failures(environment)[environment]
+    shown = [declared, *(each for name, each in case.failures().items() if name != environment)]
+    fixed = case.expectation(environment, Variant.FIXED)
+    known = [_worded(declared, good_message, "--good-message")] if good_message else []
+    if expect_message is not None:
+        shown, known = [_worded(declared, expect_message, "--expect-message")], [*shown, *known]
+    proof = fixed if variant is Variant.FIXED else None
+    return Signature(*shown, known=known, proof=proof, telling=[*declared.figures_unlike(fixed)])
+
+
+def _worded(declared: Expectation, message: str, option: str) -> Expectation:
+    try:
+        return declared.overridden_by(Expectation(message=message))
+    except ValidationError as error:
+        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{option} {message}: {why}") from None

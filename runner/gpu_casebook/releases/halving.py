@@ -5,7 +5,7 @@ A line of versions goes from the good end to the bad end, whichever is the newer
 
 from collections.abc import Mapping, Sequence
 
-from gpu_casebook.records.bisection import Call
+from gpu_casebook.releases.records import Call
 
 
 def edge(line: Sequence[str], calls: Mapping[str, Call]) -> tuple[int, int]:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
@@ -71,7 +70,9 @@ def _of_newer_releases(reports: Path, unread: Callable[[str], object]) -> str:
     """Return what `watch` has to say on the index, if it was ever used."""
     if not (reports / "watch").is_dir():
         return ""
-    return str(import_module("gpu_casebook.report.newer").section(reports, unread))
+    from gpu_casebook.report.watched import all_watched, section  # noqa: PLC0415 no case that is run needs it
+
+    return section(all_watched(reports, unread))
 
 
 def index(runs: Sequence[Evidence], places: Mapping[str, Placed] = MappingProxyType({}), newer: str = "") -> str:

@@ -88,7 +88,7 @@ def case_facts(case: Case, environment: str) -> CaseFacts:
         failure=manifest.failure.value,
         provenance=manifest.provenance.value,
         upstream=UpstreamFacts(**manifest.upstream.model_dump()),
-        signature={variant: [*lines(each), *signature(declared, variant)] for variant, each in expected.items()},
+        signature={variant: [*lines(each), *sanitizer_lines(declared, variant)] for variant, each in expected.items()},
         fix_diff=case.fix_diff(),
         because=manifest.because,
         digest=case.digest(),
@@ -125,7 +125,7 @@ def _environment_facts(
     )
 
 
-def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
+def sanitizer_lines(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
     """Return what a variant must show under the tool, as a line "compute-sanitizer: ..."; none if none is declared."""
     if declared is None:
         return []

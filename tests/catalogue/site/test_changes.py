@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gpu_casebook.catalogue.site.changes import SHOWN, feed, newest, of_case, of_watch
-from gpu_casebook.records.watched import Sighting, State, Watched
+from gpu_casebook.report.watched import Sighting, State, Watched
 from tests.report.example import evidence, simulated
 
 DAY = datetime(2026, 11, 20, 12, tzinfo=UTC)

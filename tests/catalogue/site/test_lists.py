@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.catalogue.entry import Entry
-from gpu_casebook.catalogue.site.lists import BY, grouped, signature
+from gpu_casebook.catalogue.site.lists import BY, grouped, searched
 from gpu_casebook.evidence import Evidence, Verdict
 from gpu_casebook.manifest.case import Case, load
 from tests.conftest import IMAGES, MANIFEST, Checkout
@@ -55,7 +55,7 @@ def test_lists_need_no_output_of_trials(checkout: Checkout) -> None:
 
 def test_what_the_search_compares(checkout: Checkout) -> None:
     before, repro, after = PLACED.partition("repro:\n")
-    told = signature(written(checkout, before + FAILS + after[after.index("fixed:") :] if repro else ""))
+    told = searched(written(checkout, before + FAILS + after[after.index("fixed:") :] if repro else ""))
     assert told["messages"] == ["tried to (allocate|map)"]
     assert told["errors"] == ["torch.OutOfMemoryError"]
     assert told["kernels"] == []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from gpu_casebook.evidence import Evidence
-from gpu_casebook.records.watched import Watched
+from gpu_casebook.report.watched import Watched
 from gpu_casebook.report.worth import card
 from gpu_casebook.text import utc
 

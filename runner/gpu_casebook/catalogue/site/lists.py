@@ -41,7 +41,7 @@ def grouped(entries: Iterable[Entry], by: By) -> dict[str, list[Entry]]:
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def signature(entry: Entry) -> Mapping[str, Any]:
+def searched(entry: Entry) -> Mapping[str, Any]:
     """Return what the search in the browser compares a pasted text with, and what it shows of a case."""
     known = Known.of(entry.case.id, entry.case.manifest.model_dump(mode="json"))
     names = ("id", "title", "symptom", "project", "failure")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gpu_casebook.catalogue.entry import Entry
 from gpu_casebook.catalogue.site import changes, gfm, plots
-from gpu_casebook.catalogue.site.lists import BY, STATUS, By, grouped, scripts, signature
+from gpu_casebook.catalogue.site.lists import BY, STATUS, By, grouped, scripts, searched
 from gpu_casebook.catalogue.site.map import BADGE, CHINESE, FEED, INDEX, README, SOURCES, Map, survey
 from gpu_casebook.corpus import journal
 from gpu_casebook.errors import CasebookError
@@ -20,8 +20,7 @@ from gpu_casebook.evidence import Evidence, Outcome
 from gpu_casebook.files import write_whole
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, discover, find, known_images
-from gpu_casebook.records.bisection import Bisection, bisections, record_path
-from gpu_casebook.records.watched import known
+from gpu_casebook.releases.records import Bisection, bisections, record_path
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.diff import shown_fix
 from gpu_casebook.report.headline import headline, markdown
@@ -31,6 +30,7 @@ from gpu_casebook.report.provenance import what_ran
 from gpu_casebook.report.readme import mechanism
 from gpu_casebook.report.variant import Stack, stacks_shown
 from gpu_casebook.report.versions import changed_versions
+from gpu_casebook.report.watched import known
 from gpu_casebook.report.worth import seen_on, worth
 from gpu_casebook.text import utc
 
@@ -87,7 +87,7 @@ def write(root: Path, reports: Path, docs: Path, address: str = "", repository: 
     texts = {
         FEED: changes.feed(shown, address),
         BADGE: _badge(entries),
-        "signatures.json": json.dumps([*map(signature, entries)], separators=(",", ":")),
+        "signatures.json": json.dumps([*map(searched, entries)], separators=(",", ":")),
     }
     files = {at: _source(root, reports, name) for name, at in plan.files.items()}
     return Written(len(entries), _nav(plan), files, texts)

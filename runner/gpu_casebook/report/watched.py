@@ -1,4 +1,7 @@
-"""What was seen of a case with newer releases, over time: reports/watch/<case>.json. Pure data."""
+"""What `watch` saw of a case with newer releases: reports/watch/<case>.json, and the section of the index on it.
+
+The core reads these records, since each run writes the index; the verb `watch` writes them.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -10,6 +13,8 @@ from pydantic import Field
 
 from gpu_casebook.document import Document, Moment
 from gpu_casebook.evidence import slug
+from gpu_casebook.report.markdown import render_template
+from gpu_casebook.text import utc
 
 
 class State(StrEnum):
@@ -108,3 +113,24 @@ def known(reports: Path, case: str) -> Watched:
 def all_watched(reports: Path, unread: Callable[[str], object]) -> Sequence[Watched]:
     """Return the record of every case, by id; `unread` is told which can't be read."""
     return [found for _, found in Watched.read_all(sorted((reports / "watch").glob("[!.]*.json")), unread)]
+
+
+# The part of the index that says what newer releases changed
+
+CHANGES_SHOWN = 20
+
+
+def section(watched: Sequence[Watched]) -> str:
+    return render_template("newer.md.j2", changes=_changes(watched), fixed=_fixed(watched))
+
+
+def _changes(watched: Sequence[Watched]) -> list[Change]:
+    """The newest first."""
+    every = [change for record in watched for change in record.changes()]
+    return sorted(every, key=lambda change: (utc(change.after.since), change.case), reverse=True)[:CHANGES_SHOWN]
+
+
+def _fixed(watched: Sequence[Watched]) -> list[tuple[str, str, Sighting]]:
+    """Return case, environment and the last sighting of each failure that the newest releases do not have."""
+    latest = ((record.case, name, record.latest(name)) for record in watched for name in record.history)
+    return [(case, name, seen) for case, name, seen in latest if seen and seen.state is State.FIXED]

@@ -10,10 +10,10 @@ from packaging.utils import canonicalize_name
 from gpu_casebook.console import Console
 from gpu_casebook.errors import CasebookError, ExitStatus
 from gpu_casebook.evidence import Rate
-from gpu_casebook.records.bisection import Bisection, Call, Step
+from gpu_casebook.judging.signature import Reading, Sign
 from gpu_casebook.releases import halving
 from gpu_casebook.releases.environments import OpenEnvironment, Unusable
-from gpu_casebook.releases.signature import Reading, Sign
+from gpu_casebook.releases.records import Bisection, Call, Step
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Note
@@ -168,7 +168,7 @@ def _count(step: Step, reading: Reading) -> None:
     """Count a trial. What is remembered is the last one that failed as looked for, or else in another way."""
     if reading.sign is Sign.SHOWS:
         step.shown, step.why = step.shown + 1, reading.summary
-    elif reading.sign is Sign.OTHER:
-        step.other, step.why = step.other + 1, step.why if step.shown else reading.summary
-    else:
+    elif reading.sign is Sign.ABSENT:
         step.quiet, step.why = step.quiet + 1, step.why if step.shown or step.other else reading.summary
+    else:
+        step.other, step.why = step.other + 1, step.why if step.shown else reading.summary

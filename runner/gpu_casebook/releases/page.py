@@ -1,13 +1,13 @@
 """reports/bisect/<case>.<package>.md: what was asked, the answer, how sure it is, every step. Record in, text out."""
 
-from gpu_casebook.records.bisection import Bisection, Call
+from gpu_casebook.releases.records import Bisection, Call
 from gpu_casebook.report.markdown import render_template
 from gpu_casebook.report.words import interval
 
 
 def page(found: Bisection) -> str:
     """Return the page of a bisection, finished or under way."""
-    return render_template("bisect.md.j2", found=found, sureness=sureness(found))
+    return render_template("bisect.md.j2", package="gpu_casebook.releases", found=found, sureness=sureness(found))
 
 
 def sureness(found: Bisection) -> list[str]:

@@ -16,11 +16,11 @@ from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
-from gpu_casebook.records.bisection import Bisection, Call, bisections, record_path
 from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions
+from gpu_casebook.releases.page import page
+from gpu_casebook.releases.records import Bisection, Call, bisections, record_path
 from gpu_casebook.releases.versions import Releases, parse
-from gpu_casebook.report.bisection import page
 from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
 from tests.conftest import Checkout, write_locks
 from tests.fakes import REPRO, FakeEngine

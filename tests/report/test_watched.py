@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.records.watched import Sighting, State, Watched, all_watched, known, watched_path
-from gpu_casebook.report import newer
 from gpu_casebook.report.pages import index
+from gpu_casebook.report.watched import Sighting, State, Watched, all_watched, known, section, watched_path
 
 
 def sighting(state: State, day: int, version: str = "1.0", **more: object) -> Sighting:
@@ -84,7 +83,7 @@ class TestIndex:
         record = watched(
             sighting(State.STILL, 1), sighting(State.FIXED, 2, "1.1", first_fixed=["1.0.5"], why="3 quiet | trials")
         )
-        page = index([], newer=newer.of([record]))
+        page = index([], newer=section([record]))
         assert "| tiny | `cpu` | thing 1.1 | 1.0.5 | 2026-11-02 |" in page
         row = "| 2026-11-02 | tiny | `cpu` | still-reproduces | **fixed-since** | thing 1.1 | 3 quiet \\| trials |"
         assert row in page
@@ -92,17 +91,17 @@ class TestIndex:
     def test_the_newest_change_comes_first_and_old_ones_go(self) -> None:
         states = [State.STILL, State.OTHERWISE] * 14
         record = watched(*(sighting(state, day) for day, state in enumerate(states, 1)))
-        rows = [line for line in index([], newer=newer.of([record])).splitlines() if line.startswith("| 2026")]
+        rows = [line for line in index([], newer=section([record])).splitlines() if line.startswith("| 2026")]
         assert [row[10:12] for row in rows] == [f"{day:02}" for day in range(28, 8, -1)]
 
     def test_a_fix_that_does_not_hold_is_told(self) -> None:
-        page = index([], newer=newer.of([watched(sighting(State.STILL, 1), sighting(State.STILL, 2, fix=False))]))
+        page = index([], newer=section([watched(sighting(State.STILL, 1), sighting(State.STILL, 2, fix=False))]))
         assert "**still-reproduces**, the fix does not hold" in page
 
     def test_without_news_the_page_is_as_it_was(self) -> None:
-        assert index([], newer=newer.of([watched(sighting(State.STILL, 1))])) == index([])
+        assert index([], newer=section([watched(sighting(State.STILL, 1))])) == index([])
         assert "Changes" not in index([])
 
     def test_a_case_that_fails_again_is_no_longer_listed_as_fixed(self) -> None:
-        page = index([], newer=newer.of([watched(sighting(State.FIXED, 1), sighting(State.STILL, 2, "1.1"))]))
+        page = index([], newer=section([watched(sighting(State.FIXED, 1), sighting(State.STILL, 2, "1.1"))]))
         assert "Fixed by newer releases" not in page

@@ -58,7 +58,7 @@ class Step(Document, frozen=False):
     why: str = ""  # how the trial ended that decided, or what kept the version from being installed
     shown: int = 0  # trials that showed the failure
     quiet: int = 0  # trials that did not
-    other: int = 0  # trials that failed in another way
+    other: int = 0  # trials that failed in another way, or could not tell
     lock: str | None = None  # sha256 of the packages it was tried with
     seconds: float = 0.0
     started: Moment

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gpu_casebook.evidence import Evidence, evidence_files
 from gpu_casebook.files import write_whole
-from gpu_casebook.records.bisection import finished
-from gpu_casebook.report.bisection import page
+from gpu_casebook.releases.page import page
+from gpu_casebook.releases.records import finished
 from gpu_casebook.report.pages import on_stderr, render
 from gpu_casebook.text import utc
 

@@ -14,14 +14,14 @@ from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
 from gpu_casebook.pins import ORDINARY, Special
-from gpu_casebook.records.watched import State, Watched, known
 from gpu_casebook.releases import environments as places
 from gpu_casebook.releases import versions
+from gpu_casebook.releases import watch as watching
 from gpu_casebook.releases.versions import Releases, parse
+from gpu_casebook.releases.watch import attempts, upstream_package
+from gpu_casebook.report.watched import State, Watched, known
 from gpu_casebook.run.plan import Skipped
 from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
-from gpu_casebook.watch import watcher as watching
-from gpu_casebook.watch.target import attempts, upstream_package
 from tests.conftest import IMAGES, Checkout, write_locks
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.records.watched import State, known
 from gpu_casebook.releases import environments as site
-from tests.bisect.test_bisect_real import lay_out
+from gpu_casebook.report.watched import State, known
+from tests.releases.test_bisect_real import lay_out
 
 MANIFEST = """\
 id: legacy-version

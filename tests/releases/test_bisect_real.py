@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from gpu_casebook import cli
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.records.bisection import Bisection, Call, bisections
 from gpu_casebook.releases import environments as site
+from gpu_casebook.releases.records import Bisection, Call, bisections
 
 ROOT = Path(__file__).parents[2]
 

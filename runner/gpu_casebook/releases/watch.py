@@ -1,32 +1,52 @@
-"""The watch: each case in each environment that can run here, its record, and what is new in it."""
+"""The watch: each case with the newest releases of what it pins, in each environment that can run here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packaging.utils import canonicalize_name
+
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import evidence_files, load
+from gpu_casebook.judging.signature import Reading, Sign
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages.lock import pins
-from gpu_casebook.records.bisection import Question, bisections
-from gpu_casebook.records.watched import Sighting, State, changed, known, watched_path
 from gpu_casebook.releases.bisect import Stopped, bisect
-from gpu_casebook.releases.bisector import EndError
-from gpu_casebook.releases.environments import Changes, EngineEnvironments, TriedEnvironment, Unusable, environments
-from gpu_casebook.releases.signature import Reading, Sign, signature
+from gpu_casebook.releases.environments import (
+    Changes,
+    EngineEnvironments,
+    TriedEnvironment,
+    Unusable,
+    environments,
+    failure,
+)
+from gpu_casebook.releases.records import Question, bisections
+from gpu_casebook.releases.search import EndError
 from gpu_casebook.releases.versions import released
+from gpu_casebook.report.watched import Sighting, State, changed, known, watched_path
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Plan, Skipped, make_plan
 from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.text import utc
-from gpu_casebook.watch.target import attempts, packages
+
+PACKAGES = {
+    "flash-attention": ("flash-attn",),
+    "flash-linear-attention": ("flash-linear-attention", "fla-core"),
+    "liger-kernel": ("liger-kernel",),
+    "pytorch": ("torch",),
+    "transformerengine": ("transformer-engine",),
+}
+"""Where a project's packages do not have its name."""
+
+Newest = Callable[[str], str | None]
+"""The newest release of a package that can be had here, if any."""
 
 
 class EnvironmentWatch(NamedTuple):
@@ -101,9 +121,9 @@ class _Watcher:
         """Try the first of the changes that can be installed; `before` is seen again where nothing is new."""
         python = self.plan.spec.python
         to_try = attempts(self.case, self.environment, lambda package: released(package).newest(python))
-        failure, proof = (signature(self.case, self.environment, variant) for variant in Variant)
+        sought, proof = (failure(self.case, self.environment, variant) for variant in Variant)
         failed = []
-        with environments(self.plan, Variant.REPRO, self.engine, failure, self.console) as repro:
+        with environments(self.plan, Variant.REPRO, self.engine, sought, self.console) as repro:
             if before and self._nothing_new(repro, before, to_try):
                 return before.model_copy(update={"last": datetime.now(UTC)})
             fixed = replace(repro, variant=Variant.FIXED, signature=proof)
@@ -137,7 +157,7 @@ class _Watcher:
         return self._sighting(
             *judged(shown, proof[-1]),
             changes,
-            fix=proof[-1].sign is Sign.QUIET,
+            fix=proof[-1].sign is Sign.ABSENT,
             versions=versions,
             trials=len(shown) + len(proof),
         )
@@ -209,9 +229,9 @@ def judged(repro: Sequence[Reading], fixed: Reading) -> tuple[State, str]:
     match last.sign:
         case Sign.SHOWS:
             return State.STILL, last.summary
-        case Sign.QUIET if fixed.sign is Sign.QUIET:
+        case Sign.ABSENT if fixed.sign is Sign.ABSENT:
             return State.FIXED, f"{len(repro)} trials without the failure: {last.summary}"
-        case Sign.QUIET:
+        case Sign.ABSENT:
             return State.OTHERWISE, f"repro keeps quiet, but fixed gives no proof: {fixed.summary}"
         case _:
             return State.OTHERWISE, last.summary
@@ -220,6 +240,33 @@ def judged(repro: Sequence[Reading], fixed: Reading) -> tuple[State, str]:
 def _run(environment: TriedEnvironment, quiet_needed: int) -> list[Reading]:
     """Run trials until one is not quiet, or there were enough of them."""
     readings = [environment.run_trial()]
-    while readings[-1].sign is Sign.QUIET and len(readings) < quiet_needed:
+    while readings[-1].sign is Sign.ABSENT and len(readings) < quiet_needed:
         readings.append(environment.run_trial())
     return readings
+
+
+# Which packages go to their newest release
+
+
+def packages(case: Case, environment: str) -> list[str]:
+    """Return the names of all packages that either variant pins."""
+    return list(pins([each for variant in Variant for each in case.requirements(environment, variant)]))
+
+
+def upstream_package(case: Case, environment: str) -> str | None:
+    """Return the package that the case is about: its project's, or the one that its variants pin differently."""
+    project = canonicalize_name(case.manifest.upstream.project.rpartition("/")[2])
+    pinned = packages(case, environment)
+    own = pins([*case.manifest.repro.requirements, *case.manifest.fixed.requirements])
+    candidates = [*PACKAGES.get(project, (project,)), *own]
+    return next((name for name in candidates if name in pinned), None)
+
+
+def attempts(case: Case, environment: str, newest: Newest) -> Sequence[Changes]:
+    """Return what to change, in turn until something can be installed: first the upstream package, then all."""
+    target, pinned = upstream_package(case, environment), packages(case, environment)
+    everything: Changes = dict.fromkeys(pinned)
+    if target is None or not (version := newest(target)):
+        return [everything]
+    first: Changes = {target: version}
+    return [first, everything] if len(pinned) > 1 else [first]
