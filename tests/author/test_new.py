@@ -346,8 +346,8 @@ class TestAdd:
         monkeypatch.setattr(choosing, "choose", lambda *_: engine)
         monkeypatch.setattr(author, "lock_text", locked)
         monkeypatch.setattr(hardware, "gpus", list)
-        (here / "bug.py").write_text("import numpy\nprint(f'rel_err={numpy.mean([1, 2]) - 2}')\n")
-        (here / "good.py").write_text("import numpy\nprint(f'rel_err={numpy.mean([1, 3]) - 2}')\n")
+        (here / "bug.py").write_text("import numpy\nmean = numpy.mean([1, 2])\nprint(f'rel_err={mean - 2}')\n")
+        (here / "good.py").write_text("import numpy\nmean = numpy.mean([1, 3])\nprint(f'rel_err={mean - 2}')\n")
 
     def test_with_all_answers_given_it_asks_nothing_and_the_review_is_clean(self, here: Path) -> None:
         more = ("--kind", "wrong-numbers", "--because", "It goes round it.")

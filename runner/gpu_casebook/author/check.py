@@ -6,7 +6,6 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -34,9 +33,6 @@ from gpu_casebook.manifest.rules import BLANK
 from gpu_casebook.manifest.schema import SCHEMA, schema_text
 from gpu_casebook.packages.lock import problems
 from gpu_casebook.pins import pin
-
-MAX_FIX_LINES = 20
-"""Lines that a fix may change before the diff no longer shows what it is."""
 
 _MANY = 100
 """Cases from which on it pays to start processes for them."""
@@ -227,31 +223,11 @@ def _admits(requires_python: str | None, python: str) -> bool:
 
 def _of_fix(repro: str, fixed: str, shown: str, case: Case | None) -> Iterator[Problem]:
     if case is not None:
-        if not fix.changes(repro, fixed):  # or else both would be parsed once more
-            yield from filter(None, [case.same_scripts()])
+        yield from filter(None, [case.same_scripts()])
         for variant, text in zip(Variant, (repro, fixed), strict=True):
             yield from fix.of_script(text, case.variant(variant).expect, f"{shown}/{variant}.py")
-    if repro == fixed:
-        return
-    because = case.manifest.because if case else None
-    yield from fix.of_fix(repro, fixed, shown, because)
-    changed = changed_lines(repro, fixed)
-    if changed > MAX_FIX_LINES and not because:
-        what = f"differs from repro.py in {changed} lines; the fix and nothing else should ({MAX_FIX_LINES} at most)"
-        yield Problem(f"{shown}/fixed.py", 1, "", what, Severity.WARNING)
-
-
-def changed_lines(one: str, other: str) -> int:
-    """Return how many lines differ: those replaced, added or removed, whichever side has more of them."""
-    a, b = one.splitlines(), other.splitlines()
-    # Nearly all is equal at both ends, which a SequenceMatcher takes ten times as long to see.
-    for _ in ("start", "end"):
-        equal = fix.common_start(a, b)
-        a, b = a[equal:][::-1], b[equal:][::-1]
-    if max(len(a), len(b)) <= MAX_FIX_LINES:
-        return max(len(a), len(b))
-    codes = SequenceMatcher(None, a, b).get_opcodes()
-    return sum(max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in codes if tag != "equal")
+    if repro != fixed:
+        yield from fix.of_fix(repro, fixed, shown)
 
 
 # Locks

@@ -170,7 +170,7 @@ def add(
         why=_asked(why, "--why", "Why: the mechanism, in two sentences or more"),
         fix=_asked(fix, "--fix", "The fix: what changes, and why that is right"),
         yours=_asked(yours, "--yours", "Is it yours: how a reader tells it from look-alikes"),
-        because=(because or "") if draft.release else _asked(because, "--because", "Why the fix is a work-around", ""),
+        because=_asked(because, "--because", "Why the fix is a work-around", "") if draft.workaround else because or "",
     )
     kind = kind or Failure(_asked(None, "--kind", f"Kind of failure ({', '.join(Failure)})", seen.value))
     draft = replace(draft, words=words, final=True, proposal=replace(draft.proposal, failure=kind))

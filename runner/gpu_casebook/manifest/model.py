@@ -476,8 +476,7 @@ class Manifest(Model):
     fixed: VariantSpec = Field(description="fixed.py: the same with the fix; must prove that its check ran.")
     because: Line | None = Field(
         None,
-        description="Why fixed.py differs from repro.py by more than a fix: it has other inputs, thresholds or another "
-        "backend, because it is a work-around. The page shows it; without it `check` warns of each such difference.",
+        description="Where fixed.py is a work-around: why it is one, and what it changes for that. The page shows it.",
     )
     timeout: Seconds = Field(120.0, description="Time for one trial: '120s', '2m', '1h30m' or seconds.")
     trials: Trials = Field(TRIALS, description="Trials of each variant; where a rate is measured, the most for repro.")
