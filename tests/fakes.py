@@ -35,7 +35,6 @@ class FakeEngine(Engine):
     """
 
     name = "venv"
-    can_fork = True
     takes_over = True
     local = True
     isolation: Sequence[str] = ("none: this is a test",)

@@ -149,7 +149,7 @@ class Trial(Document):
     sanitizer: SanitizerReport | None = None
     """Only of a trial under compute-sanitizer, which is judged by what the tool found."""
     zygote: str | None = None
-    """How the process was started, if a forked one was wanted; otherwise it was a fresh one."""
+    """Only in older evidence: how a process was started that was not fresh, but forked from another one."""
     xids: list[Xid] = Field(default_factory=list)
     """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
 
@@ -370,9 +370,9 @@ class Evidence(Document):
     demand: Demand | None = None
     trials: list[Trial] = Field(default_factory=list)
     sharing: Sharing | None = None
-    dropped: str | None = None
-    """How forked trials, which were left out then, went otherwise than fresh ones."""
     """None where one ran after the other."""
+    dropped: str | None = None
+    """Only in older evidence: why its forked trials do not count."""
     short: bool = False
     """A person asked for fewer trials than the case does."""
     sanitized: list[Trial] = Field(default_factory=list)
@@ -395,10 +395,10 @@ class Evidence(Document):
         return gpus[0].name if gpus and self.environment.grade is Grade.HARDWARE else "CPU"
 
     @property
-    def zygotes(self) -> dict[str, list[str]]:
-        """How trials were started where forked ones were wanted, and of which variants."""
-        forked = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
-        return {how: [variant for other, variant in forked if other == how] for how, _ in forked}
+    def origins(self) -> dict[str, list[str]]:
+        """Only of older evidence: how forked trials were started, and of which variants."""
+        found = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
+        return {how: [variant for other, variant in found if other == how] for how, _ in found}
 
     def trials_of(self, variant: Variant) -> Sequence[Trial]:
         return [trial for trial in self.trials if trial.variant is variant]

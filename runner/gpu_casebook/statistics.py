@@ -1,4 +1,4 @@
-"""Proportions: their intervals, whether two differ, and how many trials they ask for. Pure."""
+"""Proportions: their intervals, and how many trials they ask for. Pure."""
 
 import math
 from typing import NamedTuple
@@ -24,14 +24,6 @@ def wilson(k: float, n: int) -> Interval:
     half = _Z95 * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
     low, high = (middle - half) / (1 + zz / n), (middle + half) / (1 + zz / n)
     return Interval(0.0 if k == 0 else low, 1.0 if k == n else high)
-
-
-def differ(k: int, n: int, other_k: int, other_n: int) -> bool:
-    """Whether k of n and other_k of other_n are two rates: the score test of equal proportions, at 5 %."""
-    if n == 0 or other_n == 0:
-        return False
-    p = (k + other_k) / (n + other_n)
-    return abs(k / n - other_k / other_n) > _Z95 * math.sqrt(p * (1 - p) * (1 / n + 1 / other_n))
 
 
 def left_open(n: int) -> float:

@@ -107,9 +107,7 @@ class TrialRequest:
     end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
     `keep` leaves what the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept`
     says where it is. With `watch` a directory of the engine's comes first on PYTHONPATH, so that each Python can say
-    where it stands. With `loaded` the engine looks from outside at what the trial's processes load. With `zygote` the
-    process may be forked from one that did the script's first imports, where the engine can do that and the imports
-    allow it; `TrialResult.zygote` says what was done.
+    where it stands. With `loaded` the engine looks from outside at what the trial's processes load.
     """
 
     files: Mapping[str, bytes]
@@ -121,7 +119,6 @@ class TrialRequest:
     wrapper: Sequence[str] = ()
     watch: Watch | None = None
     loaded: bool = False
-    zygote: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +148,6 @@ class TrialResult:
     infra: str | None = None
     started: datetime | None = None
     kept: str | None = None
-    zygote: str | None = None
     libraries: Sequence[str] = ()
     pythons: Sequence[str] = ()
 

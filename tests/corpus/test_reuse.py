@@ -167,7 +167,6 @@ def test_evidence_from_before_there_were_versions_of_meaning_loads_and_is_not_re
         ({"trials": 5}, "it ran with other options"),
         ({"timeout_s": 5.0}, "it ran with other options"),
         ({"probes": False}, "it ran with other options"),
-        ({"zygote": True}, "it ran with other options"),
     ],
 )
 def test_other_settings_run_it_again(place: Place, settings: Mapping[str, object], because: str) -> None:

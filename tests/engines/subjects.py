@@ -26,7 +26,6 @@ from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"
-FORKED = "CASEBOOK_TEST_FORKED"
 PATIENCE_S = 60.0
 
 # Tells the runner through its supervisor's descriptors that it ended well, and kills it.
@@ -196,12 +195,12 @@ def eventually(true: Callable[[], object]) -> None:
 
 
 @contextmanager
-def runner_with_a_trial(subject: Subject, token: str, *, forked: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
+def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Another runner, once its trial and all processes of it are running."""
     environ = dict(os.environ)
     match subject:
         case DockerSubject():
-            environ |= {**subject.variables, **({FORKED: "1"} if forked else {})}
+            environ |= subject.variables
             arguments = [subject.kind.name, token, str(subject.recipe.use_image)]
         case CharliecloudSubject():
             arguments = ["charliecloud", token, str(subject.recipe.use_image), str(subject.cache), str(subject.place)]
@@ -217,7 +216,7 @@ def runner_with_a_trial(subject: Subject, token: str, *, forked: bool = False) -
     )
     with process:
         try:
-            eventually(lambda: subject.processes(token) == PROCESSES + 3 * forked or process.poll() is not None)
+            eventually(lambda: subject.processes(token) == PROCESSES or process.poll() is not None)
             assert process.poll() is None
             yield process
         finally:

@@ -173,14 +173,6 @@ class TestFound:
         page = (here / "local" / "bisect" / "tiny.numpy.md").read_text()
         assert "Only a message that matches `other words` is the failure" in page
 
-    def test_trials_are_forked_where_that_is_asked(self, engine: Versioned) -> None:
-        casebook(*ASKED, *ENDS)
-        assert not any(request.zygote for request in engine.requests)
-        engine.requests.clear()
-        casebook(*ASKED, *ENDS, "--zygote")
-        assert engine.requests
-        assert all(request.zygote for request in engine.requests)
-
     def test_nothing_between_is_said_and_only_the_ends_are_tried(self, here: Path, engine: Versioned) -> None:
         status, said = casebook(*ASKED, "--good", "1.25.1", "--bad", "1.25.2")
         assert (status, read(here).first) == (0, ["1.25.2"])

@@ -206,9 +206,7 @@ def test_what_goes_on_and_how_long_it_takes_is_told_meanwhile(case: Case, monkey
         (MANIFEST.replace("failure: wrong-numbers", "failure: race"), {}),
         (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {}),
         (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {"at_once": 4}),
-        (MANIFEST.replace("failure: wrong-numbers", "failure: race"), {"zygote": True}),
         (MANIFEST, {"at_once": 1}),
-        (MANIFEST, {"at_once": 1, "zygote": True}),
     ],
 )
 def test_one_runs_after_the_other(checkout: Checkout, manifest: str, options: dict[str, object]) -> None:
@@ -218,23 +216,6 @@ def test_one_runs_after_the_other(checkout: Checkout, manifest: str, options: di
     assert evidence.sharing is None
     assert order(evidence) == IN_TURN
     assert "at once" not in case_page([evidence])
-
-
-def test_forked_ones_run_at_once_too(case: Case) -> None:
-    on = Counting(4)
-    evidence, _ = go(case, on, zygote=True)
-    assert on.most == 4
-    assert all(request.zygote for request in on.requests)
-    assert (evidence.verdict, order(evidence)) == (Verdict.CONFIRMED, IN_TURN)
-
-
-def test_what_goes_otherwise_as_a_fork_is_repeated_fresh(case: Case) -> None:
-    on = Counting(4, **{"repro.py": [REPRO, PASSED, PASSED, REPRO]})
-    evidence, _ = go(case, on, zygote=True)
-    assert evidence.verdict is Verdict.CONFIRMED
-    forked = [request.zygote for request in on.requests]
-    again = sum(evidence.rates[variant].n for variant in Variant)
-    assert (any(forked[-again:]), all(forked[:-again])) == (False, True)
 
 
 def test_a_kind_that_is_alone_may_say_otherwise(checkout: Checkout) -> None:

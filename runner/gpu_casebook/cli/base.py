@@ -103,7 +103,6 @@ GpuOption = Annotated[str | None, _declared("gpus")]
 AtOnceOption = Annotated[int | None, _declared("at_once")]
 KeepOption = Annotated[bool, _declared("keep")]
 ProbesOption = Annotated[bool, _declared("probes")]
-ZygoteOption = Annotated[bool | None, _declared("zygote")]
 
 
 def run_options(*, timeout: str | None = None, gpu: str | None = None, **given: Any) -> Options:

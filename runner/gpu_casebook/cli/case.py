@@ -34,7 +34,6 @@ def run_one(
     keep: base.KeepOption = False,
     probes: base.ProbesOption = True,
     at_once: base.AtOnceOption = None,
-    zygote: base.ZygoteOption = None,
     reports: base.ReportsOption = None,
     publish: base.PublishOption = False,
     corpus: base.CorpusOption = None,
@@ -74,7 +73,6 @@ def run_one(
         keep=keep,
         probes=probes,
         at_once=at_once,
-        zygote=zygote,
     )
     if environment:
         found.environment(environment)

@@ -17,7 +17,6 @@ from gpu_casebook.cli.base import (
     ReportsOption,
     TimeoutOption,
     TrialsOption,
-    ZygoteOption,
     app,
     ends_in_one_line,
     indices,
@@ -88,7 +87,6 @@ def run_many(
     timeout: TimeoutOption = None,
     probes: ProbesOption = True,
     at_once: AtOnceOption = None,
-    zygote: ZygoteOption = None,
     max_age: MaxAgeOption = "7d",
     reports: ReportsOption = None,
     publish: PublishOption = False,
@@ -122,7 +120,7 @@ def run_many(
         root=str(top),
         reports=str(place_of(top, reports, publish=publish).resolve()),
         engine=engine,
-        options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, zygote=zygote, at_once=at_once),
+        options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, at_once=at_once),
     )
     request = run.Request(
         settings=settings,

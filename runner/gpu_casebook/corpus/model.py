@@ -49,7 +49,7 @@ class Job(JobName, extra="ignore"):  # older runs also said how many cores a job
     because: str = ""
 
 
-class Settings(Document):
+class Settings(Document, extra="ignore"):  # older runs had an option more
     """What holds for all jobs of a run. Paths are absolute."""
 
     root: str

@@ -56,7 +56,6 @@ class Engine(Protocol):
     has_images: bool = False  # trials run in images: one can be named
     takes_over: bool = False  # packages can be put over an environment (`Recipe.over`)
     uses_host_python: bool = False  # environments are made here with uv, for this host's platform and Python
-    can_fork: bool = False  # trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)
 
     @classmethod
     def connect(cls, root: Path) -> Self:

@@ -148,7 +148,7 @@ def files_below(places: list[str]) -> dict[tuple[int, int], int]:
     return found
 
 
-def tie(niceness: int = 0) -> None:
+def tie(niceness: int) -> None:
     """In the trial's first process: end with the supervisor, should it be killed, and have none of its rights."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 1)
@@ -168,7 +168,6 @@ def start(orders: dict[str, Any]) -> int:
         stdout=orders["stdout"],
         stderr=orders["stderr"],
         start_new_session=True,
-        pass_fds=orders.get("pass_fds", ()),
         preexec_fn=lambda: tie(orders["niceness"]),  # noqa: PLW1509 there are no threads here
     )
     child.returncode = 0  # its status is taken by `reap`
@@ -256,7 +255,7 @@ def _bell() -> int:
     return heard
 
 
-def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) -> dict[str, Any]:
+def supervise(orders: dict[str, Any]) -> dict[str, Any]:
     """Run a trial; return how it ended.
 
     That is its `status`, as `reap` has it, or `infra`, why there is none; and `ended_for`, the limit that it passed.
@@ -283,13 +282,13 @@ def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) ->
     return {**ended, "status": statuses[pid]}
 
 
-def main(orders: dict[str, Any], start: Callable[[dict[str, Any]], int] = start) -> None:
+def main(orders: dict[str, Any]) -> None:
     """Run a trial, and write how it ended to the socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The runner closes stdin if it wants an end. Not SIG_IGN: the trial would inherit that.
         signal.signal(number, lambda *_: None)
     try:
-        ended = supervise(orders, start)
+        ended = supervise(orders)
     except Exception as error:  # noqa: BLE001 nobody reads a traceback of this process
         ended = {"infra": f"the trial could not be run: its supervisor failed: {error!r}"}
     with contextlib.suppress(OSError):  # the runner may be gone

@@ -111,4 +111,4 @@ def _run(command: Sequence[str], timeout_s: float, watch: Watch | None, *, echo:
             "processes": limits.processes,
             "places": [],
         }
-        return supervised.run(supervised.launch, orders, output, request, engine=None)
+        return supervised.run(orders, output, request, engine=None)

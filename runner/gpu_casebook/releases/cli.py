@@ -12,7 +12,6 @@ from gpu_casebook.cli.base import (
     EnvironmentOption,
     PublishOption,
     ReportsOption,
-    ZygoteOption,
     app,
     chosen_cases,
     ends_in_one_line,
@@ -64,7 +63,6 @@ def bisect(
         typer.Option(min=0.0001, max=0.2, help="The risk of a wrong answer by quiet runs. Without it: the case's."),
     ] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Try pre-releases too.")] = False,
-    zygote: ZygoteOption = None,
     resume: Annotated[
         bool | None, typer.Option("--resume/--restart", help="Go on with one that was stopped, or forget it.")
     ] = None,
@@ -95,7 +93,7 @@ def bisect(
     found = find(top, case, known_images(top))
     stopped = Stopped.ASK if resume is None else Stopped.RESUME if resume else Stopped.FORGET
     with choose(engine, top, out.say) as chosen:
-        plan = planned(found, Options(environment=environment, zygote=zygote), chosen)
+        plan = planned(found, Options(environment=environment), chosen)
         question = Question(
             case=found.id,
             package=package,

@@ -78,7 +78,7 @@ def output(trial: Trial, what: str) -> Markdown:
 
 
 def _forked(counted: Sequence[Trial]) -> str:
-    """Return how many runs were forked, and how fresh ones went, where there are both."""
+    """Return how fresh runs went, and how forked ones did, which only older evidence has."""
     forked = [trial for trial in counted if trial.forked]
     if not forked or len(forked) == len(counted):
         return ""

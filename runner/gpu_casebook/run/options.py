@@ -78,11 +78,6 @@ class Options:
     probes: bool = _option(
         "--probes/--no-probes", "Whether to look at the failure with instruments afterwards.", default=True, corpus=True
     )
-    zygote: bool | None = _option(
-        "--zygote/--no-zygote",
-        "Fork trials from a process that has done the script's imports. Without it: where a rate takes many trials.",
-        corpus=True,
-    )
 
     def words(self, engine: str) -> list[str]:
         """Return the engine and the options that are not the default, as in a command."""

@@ -113,7 +113,6 @@ class _Run:
             probes=probes,
             loaded=ordinary.loaded,
             sharing=sharing,
-            dropped=ordinary.dropped[0] if ordinary.dropped else None,
             started=started,
             durations=Durations(prepare_s=prepared - begun, trials_s=ended - prepared, total_s=ended - begun),
             runner=runner,

@@ -73,7 +73,6 @@ class Plan:
             keep=self.options.keep,
             watch=self.watch,
             loaded=True,
-            zygote=bool(self.options.zygote),
         )
 
     def gpu_mismatch(self, found: Attestation) -> str | None:
@@ -130,9 +129,8 @@ def recipes(case: Case) -> list[Recipe]:
 def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     """Choose the environment and its GPUs; return Skipped with the reasons if none can run here.
 
-    Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, or
-    for trials to be forked where the engine can't, and MachineError for a GPU that is not there or an engine
-    on a machine of another architecture.
+    Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, and
+    MachineError for a GPU that is not there or an engine on a machine of another architecture.
     """
     if engine.machine != MACHINE and not options.image:
         why = f"the {engine.name} engine runs on {engine.machine}, and cases are locked for {MACHINE}"
@@ -143,8 +141,6 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
         if not engine.takes_over:
             raise UsageError(f"--with: the {engine.name} engine puts nothing over an environment; add --engine docker")
         check_over(options.over)
-    if options.zygote and not engine.can_fork:
-        raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine docker, or leave it out")
     if same := case.same_scripts():
         raise ManifestError([same])
     found = hardware.gpus() if engine.local else None

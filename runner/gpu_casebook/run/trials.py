@@ -5,10 +5,8 @@ which runs alone. Those run that would follow if each did what is expected, the 
 They count in that order, and only as far as they would have been run one after the other, so that a sequential rule
 stops where it would have stopped.
 
-Where a declared rate takes many trials, most of them may be forked: `run.forks` says when, and why that is sound.
-
 If a trial beside others went otherwise, in its last try, and the case is not confirmed, sharing may be why: all are
-repeated in fresh processes, one after the other. That is a second chance to be confirmed wrongly, so the repetition
+repeated, one after the other. That is a second chance to be confirmed wrongly, so the repetition
 takes more trials. A measured rate is not repeated, as its trials differ anyhow.
 """
 
@@ -17,7 +15,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 
 import psutil
 
@@ -94,25 +91,16 @@ class Trials:
     """How long a trial is known to take; 0 if unknown."""
     loaded: dict[Variant, Loaded] = field(default_factory=dict, init=False)
     progress: Progress = field(init=False)
-    dropped: list[str] = field(default_factory=list, init=False)
-    """Why forked trials were left out, if they were."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "progress", Progress(self.guard))
 
     def run(self) -> tuple[list[Trial], Sharing | None]:
         """Return all trials in their order, and how they shared the machine, if they did."""
-        asked, zygote = self.plan.terms, self.plan.options.zygote
-        forks = import_module("gpu_casebook.run.forks") if asked.rate and zygote is None else None
-        fresh = forks.fresh_first(self.plan, self.guard.engine) if forks else 0 if zygote else math.inf
+        asked = self.plan.terms
         total = asked.trials + max(asked.trials, asked.clean)
         with self.console.task(self.plan.case.id, total, lambda: str(self.progress)) as advance:
-            trials, at_once = self._sequence([], asked, advance, fresh=fresh)
-            if forks and (why := forks.disagreement(trials)):
-                self.dropped.append(why)
-                self.console.say(f"  {why}: the forked ones are dropped, and fresh ones follow")
-                trials, most = self._sequence([trial for trial in trials if trial.number <= fresh], asked, advance)
-                at_once = max(at_once, most)
+            trials, at_once = self._sequence(asked, advance)
             sharing = Sharing(at_once=at_once, memory_bytes=self.guard.measured) if at_once > 1 else None
             odd = next((trial for trial in _last_tries(trials) if trial.outcome is not Outcome.AS_EXPECTED), None)
             settled = decide(trials, asked).verdict is Verdict.CONFIRMED or asked.measured or self.guard.given_up
@@ -121,7 +109,7 @@ class Trials:
                 self.console.say(f"  beside others, {why}; repeated one after the other")
                 clean = max(asked.trials, asked.clean) + MORE[Variant.FIXED]
                 again = replace(asked, trials=asked.trials + MORE[Variant.REPRO], clean=clean)
-                trials, _ = self._sequence([], again, advance, share=False)
+                trials, _ = self._sequence(again, advance, share=False)
                 sharing = sharing.model_copy(update={"repeated": why, "odd": odd})
         if self.guard.given_up:
             self.console.say(f"  no more trials: {self.guard.given_up}")
@@ -129,20 +117,9 @@ class Trials:
             self.console.say("  fixed is not run: it could not change the verdict")
         return trials, sharing
 
-    def _sequence(
-        self,
-        begun: Sequence[Trial],
-        asked: Terms,
-        advance: Callable[[str], None],
-        *,
-        share: bool = True,
-        fresh: float = math.inf,
-    ) -> tuple[list[Trial], int]:
-        """Return these trials with those that follow, and how many ran at once at most.
-
-        Those with a number above `fresh` are forked.
-        """
-        trials, most = list(begun), 1
+    def _sequence(self, asked: Terms, advance: Callable[[str], None], *, share: bool = True) -> tuple[list[Trial], int]:
+        """Run trials until they settle the verdict; return them, and how many ran at once at most."""
+        trials, most = list[Trial](), 1
         ahead = dict[_Which, Future[list[_Tried]]]()  # begun, and not counted yet
         with self.guard.pool(ahead.values(), hardware.cores()) as pool:
             while Tally(trials, asked).next:
@@ -157,7 +134,7 @@ class Trials:
                     continue
                 for which in due:
                     if len(running) < room and which not in ahead and not self.guard.given_up:
-                        ahead[which] = pool.submit(self._tries, *which, forked=which[1] > fresh)
+                        ahead[which] = pool.submit(self._tries, *which)
                         running.append(ahead[which])
                 if due[0] not in ahead and self.guard.given_up:
                     break
@@ -174,10 +151,9 @@ class Trials:
             return 1
         return max(1, min(at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
 
-    def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
-        request = replace(self.plan.request(variant, self.files), zygote=forked)
-        # No fork: it has the variables of the process that it comes from, and a meter goes by one of them.
-        measure = (variant, number) == (Variant.REPRO, 1) and not forked
+    def _tries(self, variant: Variant, number: int) -> list[_Tried]:
+        request = self.plan.request(variant, self.files)
+        measure = (variant, number) == (Variant.REPRO, 1)
 
         def once() -> _Tried:
             result = self.guard.run(self.environments[variant], request, measure=measure)
@@ -196,7 +172,6 @@ class Trials:
             seen,
             judge(expectation, result, seen, failure),
             growth=growth(expectation.growth, seen) if expectation.growth else None,
-            zygote=result.zygote,
             # Those of trials beside it are among them, and a process that ended well had none.
             xids=[] if result.exit_status == 0 else self.guard.xids,
         )

@@ -197,7 +197,7 @@ class UnpackedEngine(Engine):
             output = NeutralOutput(request, {str(directory): "/scratch", str(image.root): ""})
             orders = self._orders(directory, image, prepared.python, request)
             kept = str(directory) if request.keep else None
-            result = supervised.run(supervised.launch, orders, output, request, engine=self, kept=kept)
+            result = supervised.run(orders, output, request, engine=self, kept=kept)
             if result.infra:  # its supervisor may have been killed
                 scratch.end_processes(directory)
         if result.exit_status and result.stderr.startswith(self.complaint):
