@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,23 +73,7 @@ def new(
     from gpu_casebook.console import Console
 
     out = Console(sys.stdout)
-    begun = _begin(
-        out.say,
-        corpus,
-        id=case,
-        source=source,
-        issue=issue,
-        fixed_source=fixed_source,
-        buggy=buggy or (),
-        fixed=fixed or (),
-        require=require or (),
-        variables=variable or (),
-        engine=engine,
-        trial=trial,
-        python=python,
-        timeout_s=seconds(timeout),
-        again=again,
-    )
+    begun = _begin(out.say, **locals())
     directory = begun.write()
     out.say(f"wrote {shown(directory)}/: case.yaml, repro.py, fixed.py, README.md")
     found = check_all(root(corpus), [case])
@@ -147,22 +132,7 @@ def add(
         buggy = [
             _asked(None, "--buggy", f"The release before it that has the bug ({fixed[0].partition('=')[0]}==VERSION)")
         ]
-    begun = _begin(
-        out.say,
-        corpus,
-        id=case,
-        source=source,
-        issue=issue,
-        fixed_source=fixed_source,
-        buggy=buggy or (),
-        fixed=fixed or (),
-        require=require or (),
-        variables=variable or (),
-        engine=engine,
-        python=python,
-        timeout_s=seconds(timeout),
-        again=again,
-    )
+    begun = _begin(out.say, **locals())
     draft = begun.draft
     seen = draft.proposal.failure or Failure.EXCEPTION
     words = Words(
@@ -191,10 +161,13 @@ def somebody() -> bool:
     return sys.stdin.isatty()
 
 
-def _begin(say: Callable[[str], None], corpus: Path | None, **options: Any) -> "Begun":
+def _begin(say: Callable[[str], None], *, case: str, corpus: Path | None, timeout: str, **given: Any) -> "Begun":
+    """Begin a case with those of a command's options that `NewCase` has; an option that was not given has no value."""
     from gpu_casebook.author.new import NewCase, begin
 
-    begun = begin(own_root(corpus), NewCase(**options), say)
+    given |= {"variables": given["variable"]}
+    options = {each.name: given[each.name] for each in fields(NewCase) if given.get(each.name) is not None}
+    begun = begin(own_root(corpus), NewCase(id=case, timeout_s=seconds(timeout), **options), say)
     for note in begun.notes:
         say(f"  {note}")
     return begun

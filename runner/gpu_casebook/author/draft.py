@@ -120,10 +120,14 @@ class Draft:
         return not self.gpus and "TRITON_INTERPRET" in f"{[*self.variables]}{self.script}"
 
     @property
+    def project(self) -> str:
+        """The name of the package that the report is about, as far as its repository tells; "" without a report."""
+        return self.report.project.rpartition("/")[2].lower() if self.report else ""
+
+    @property
     def workaround(self) -> bool:
         """Whether the package that the report is about seems to run, in one version."""
-        project = self.report.project.rpartition("/")[2].lower() if self.report else ""
-        return not self.release and project in {re.split(r"[=\[]", each)[0] for each in self.pins}
+        return not self.release and self.project in {re.split(r"[=\[]", each)[0] for each in self.pins}
 
     @property
     def title(self) -> str:

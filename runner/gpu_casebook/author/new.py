@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -206,12 +207,9 @@ def _name(requirement: str) -> str:
 
 def _on_releases(draft: Draft) -> list[str]:
     """Return advice if the script seems to run the very package that the report is about."""
-    project = draft.report.project.rpartition("/")[2].lower() if draft.report else ""
-    own = [each for each in draft.pins if _name(each) == project]
-    if not own or draft.release:
-        return []
-    both = f"--buggy {own[0]} --fixed {project}==VERSION"
-    return [f"a release case, with the package itself in two versions, is begun with {both}"]
+    own = [f"--buggy {each} --fixed {_name(each)}==VERSION" for each in draft.pins if _name(each) == draft.project]
+    begun = "a release case, with the package itself in two versions, is begun with"
+    return [f"{begun} {own[0]}"] if draft.workaround and own else []
 
 
 def _others_installed(wanted: Sequence[str], requirements: Requirements) -> list[str]:
@@ -445,16 +443,12 @@ def _times(results: Sequence[TrialResult]) -> str:
 
 def _write(directory: Path, texts: dict[str, str]) -> None:
     """Write the directory, whole or not at all."""
-    partial = directory.with_name(f".{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as place:
         for name, text in texts.items():
-            path = partial / name
+            path = Path(place, directory.name, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         if directory.is_dir():
             shutil.rmtree(directory)
-        partial.rename(directory)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        Path(place, directory.name).rename(directory)
