@@ -96,15 +96,32 @@ def match(
         raise UsageError("nothing to look for; give a log's file or words, or pipe a log in")
     known = read_all(*dict.fromkeys([root(corpus), root()]))
     found = rank(known, text, _read(packages) if packages else "")
+    sure = False
     for number, each in enumerate(found[:top], 1):
         print(f"{number}. {each.case.id}{'  (likely)' if each.likely else ''}")
         print(f"   {each.case.symptom or each.case.title}")
-        for line in _reasons(each, root_with(each.case.id, corpus)):
+        at = root_with(each.case.id, corpus)
+        if each.declared and _shows(each.case.id, at, text):
+            sure = True
+            print("   it is this failure: the text has all that the case declares of it")
+        for line in _reasons(each, at):
             print(f"   {line}")
     if not found:
         print(f"no case fits, of {len(known.cases)}: nothing that one declares, and too few of its words")
-    elif not found[0].likely:
+    elif not (sure or found[0].likely):
         print("none of them is likely: look at what fits before you run one")
+
+
+def _shows(case: str, top: Path, text: str) -> bool:
+    """Return whether a text shows the case's failure, read as the output of a process that failed."""
+    from gpu_casebook.judging.signature import Sign, Signature, ended
+    from gpu_casebook.manifest.case import find, known_images
+
+    try:
+        failures = find(top, case, known_images(top)).failures()
+    except CasebookError:  # a case that is not in order, or that no single run shows
+        return False
+    return Signature(*failures.values()).read(ended(1, text)).sign is Sign.SHOWS
 
 
 def _reasons(match: "Match", top: Path) -> list[str]:

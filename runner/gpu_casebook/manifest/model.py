@@ -364,11 +364,6 @@ class Expectation(Model):
         """Whether it names a way to fail: then a trial that ends with status 0 is not as expected."""
         return bool(self.exception or self.signal or self.cuda_error or self.hang or self.exit_status)
 
-    @property
-    def in_one_run(self) -> bool:
-        """Whether one run can show it: no difference between runs, and not only a finding of compute-sanitizer."""
-        return not self.differs and bool(self.must_fail or self.figures or self.message or self.growth)
-
     def figures_unlike(self, other: "Expectation") -> dict[str, Bound]:
         """Return the figures whose bounds differ from those of `other`, with their bounds."""
         return {name: bound for name, bound in self.figures.items() if other.figures.get(name) != bound}

@@ -5,7 +5,7 @@ import pytest
 
 from gpu_casebook.errors import UsageError
 from tests.cli.test_cli import casebook
-from tests.conftest import Checkout
+from tests.conftest import PLAIN, Checkout
 
 MESSAGE = "RuntimeError: the expanded size of the tensor (64) must match the existing size (16)"
 
@@ -48,6 +48,26 @@ def test_nothing_fits() -> None:
     status, said = casebook("match", "a kitchen is on fire")
     assert status == 0
     assert said == "no case fits, of 1: nothing that one declares, and too few of its words\n"
+
+
+@pytest.mark.parametrize(
+    ("message", "sure"), [("sizes differ in the whole of it", True), ("one of the sizes differs", False)]
+)
+def test_a_trace_with_all_that_the_case_declares_is_its_failure(
+    here: Path,
+    checkout: Checkout,
+    message: str,
+    sure: bool,  # noqa: FBT001
+) -> None:
+    """By the rule of `judge`. What is only likely, as its words are, is not said to be it."""
+    checkout.write(PLAIN.replace("message: sizes differ}", "message: sizes differ in the whole}"), name="plain")
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\nValueError: {message}\n'
+    (here / "log.txt").write_text(trace)
+    (here / "cases" / "plain" / "README.md").write_text(f"# x\n\n## What users saw\n{message}\n")
+    said = casebook("match", "log.txt")[1]
+    assert said.startswith("1. plain")
+    assert ("it is this failure: the text has all that the case declares of it" in said) == sure
+    assert ("none of them is likely" in said) <= (not sure)
 
 
 @pytest.mark.parametrize(
