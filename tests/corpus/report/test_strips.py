@@ -109,3 +109,8 @@ def test_trials_have_their_place_on_their_gpu() -> None:
     bars = [svg.count(f'<rect class="gpu{number}"') - 1 for number in range(2)]  # one is the legend's
     assert bars == [2, 1]
     assert strips.gpus(of) == svg
+
+
+def test_a_trial_that_took_no_time_is_drawn_too() -> None:
+    of = run([finished(RWKV, on_gpus=(0,), trials=[OnGpu(after_s=0.0, duration_s=0.0)])])
+    assert "0.0 s" in texts(strips.gpus(of))
