@@ -111,6 +111,8 @@ def test_trials_have_their_place_on_their_gpu() -> None:
     assert strips.gpus(of) == svg
 
 
-def test_a_trial_that_took_no_time_is_drawn_too() -> None:
-    of = run([finished(RWKV, on_gpus=(0,), trials=[OnGpu(after_s=0.0, duration_s=0.0)])])
-    assert "0.0 s" in texts(strips.gpus(of))
+@pytest.mark.parametrize(("took", "said", "labels"), [(0.0, "0 s", {"0", "0.2"}), (250.0, "4 min 10 s", {"0", "100"})])
+def test_the_axis_has_its_labels(took: float, said: str, labels: set[str]) -> None:
+    of = run([finished(RWKV, on_gpus=(0,), trials=[OnGpu(after_s=0.0, duration_s=took)])])
+    of = of.model_copy(update={"started": of.finished[0].started})
+    assert {said, *labels} <= set(texts(strips.gpus(of)))
