@@ -86,7 +86,7 @@ for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
 @nox.session(venv_backend="none", default=False)
 def corpus(session: nox.Session) -> None:
     """Run all cases that can run here, or some (options after --); --resume goes on with a run that was killed."""
-    extra = "plots,ray" if any(word.startswith("--fleet") for word in session.posargs) else "plots"
+    extra = "ray" if any(word.startswith("--fleet") for word in session.posargs) else ""
     call(session, "gpu_casebook", "corpus", *session.posargs, extra=extra, skip_on=SKIPPED)
 
 
@@ -176,7 +176,7 @@ def lock_runner(session: nox.Session) -> None:
     session.install("uv")
     builds = Path(session.create_tmp()) / "builds.in"
     builds.write_text("\n".join(BUILDS))
-    extras = ["--extra", "dev", "--extra", "plots", "--extra", "ray", "--extra", "site"]
+    extras = ["--extra", "dev", "--extra", "ray", "--extra", "site"]
     how = ["--universal", "--generate-hashes", "--no-annotate", "--custom-compile-command", "nox -s lock-runner"]
     compile_ = ["uv", "pip", "compile", "--quiet", "--python-version", "3.11", *how, *extras, *session.posargs]
     session.run(*compile_, "--output-file", str(LOCK), "pyproject.toml", str(builds))

@@ -57,7 +57,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 def test_the_picture_shows_what_the_evidence_has() -> None:
     """Later evidence of the same need not be drawn again: memory differs by a page or two."""
     evidence = Evidence.model_validate_json(picture.EVIDENCE.read_bytes())
-    drawn, kept = picture.picture(evidence).decode(), picture.PICTURE.read_text()
+    drawn, kept = picture.picture(evidence), picture.PICTURE.read_text()
     assert re.findall(r"<text.*?>(.*?)</text>", drawn) == re.findall(r"<text.*?>(.*?)</text>", kept)
     for variant in Variant:
         trials = [each for each in evidence.trials if each.variant is variant]

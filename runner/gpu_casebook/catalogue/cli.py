@@ -136,9 +136,7 @@ def _reasons(match: "Match", top: Path) -> list[str]:
 
 def _text(words: list[str]) -> str:
     if not words or words == ["-"]:
-        if sys.stdin.isatty():
-            raise UsageError("nothing to look for; give a log's file or words, or pipe a log in")
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
+        return "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
     path = Path(words[0])
     return _read(path) if len(words) == 1 and path.is_file() else " ".join(words)
 

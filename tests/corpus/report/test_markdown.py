@@ -47,11 +47,6 @@ def test_a_run_that_goes_on_says_what_is_left() -> None:
     assert "`--resume`" not in page(today())
 
 
-def test_without_pictures_the_page_says_why() -> None:
-    assert "no matplotlib here" in page(today(), [], "no matplotlib here")
-    assert html(page(today(), [])).links.count("durations.svg") == 0
-
-
 def test_links_lead_to_case_pages_evidence_and_plots() -> None:
     links = html(page(summarise(run([finished(RWKV)])), PICTURES)).links
     evidence = "../../evidence/rwkv6-backward/current.docker.nvidia-h200.json"

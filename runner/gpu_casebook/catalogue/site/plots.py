@@ -98,7 +98,8 @@ def _figure(
     scale = _scale([value for each in values.values() for value in each if math.isfinite(value)])
     drawn, told = list[str](), list[str]()
     for row, (variant, each) in enumerate(values.items()):
-        seen = " to ".join(dict.fromkeys(number(value) for value in (_least(each), _most(each))))
+        ordered = sorted(each, key=lambda value: (math.isnan(value), value))
+        seen = " to ".join(dict.fromkeys(map(number, (ordered[0], ordered[-1]))))
         declared = f" (declared {bounds[variant][name]})" if name in bounds[variant] else ""
         told.append(f"{variant} {seen}{declared}")
         drawn += [_mark(variant, _LEFT + row * WIDTH / 2, 12), _text(_LEFT + 14 + row * WIDTH / 2, 16, told[-1])]
@@ -106,14 +107,6 @@ def _figure(
         drawn += [_mark(variant, scale.place(value), y) for value in dict.fromkeys(each) if math.isfinite(value)]
     ticks = [(value, number(value)) for value in scale.ticks]
     return _svg(f"{name}{scale.words}", "; ".join(told), [*drawn, *_axis(scale.place, ticks, 56)], 78)
-
-
-def _least(values: Sequence[float]) -> float:
-    return min(values, key=lambda value: (math.isnan(value), value))
-
-
-def _most(values: Sequence[float]) -> float:
-    return max(values, key=lambda value: (math.isnan(value), value))
 
 
 def _mark(variant: Variant, x: float, y: float) -> str:
@@ -169,7 +162,8 @@ def _series(run: Evidence, name: str) -> Markdown:
     every = [point for _, points in lines for point in points if math.isfinite(point[1])]
     if not every:
         return Markdown("")
-    (first, last), (low, high) = _ends([step for step, _ in every]), _ends([value for _, value in every])
+    steps, values = [step for step, _ in every], [value for _, value in every]
+    first, last, low, high = min(steps), max(steps), min(values), max(values)
     top, height = 34, 140
     x = _linear(first, last).place
 
@@ -187,10 +181,6 @@ def _series(run: Evidence, name: str) -> Markdown:
         drawn.append(f'<polyline class="cb-line cb-{variant}" points="{path}"/>')
     ticks = [(float(first), f"step {first:.0f}"), (float(last), f"{last:.0f}")]
     return _svg(name, "; ".join(told), [*drawn, *_axis(x, ticks, top + height + 8)], top + height + 30)
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
 
 
 def _axis(place: Callable[[float], float], ticks: Sequence[tuple[float, str]], y: float) -> list[str]:

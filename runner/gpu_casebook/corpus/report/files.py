@@ -6,18 +6,16 @@ from typing import NamedTuple
 
 from gpu_casebook.corpus import journal
 from gpu_casebook.corpus.model import Run
-from gpu_casebook.corpus.report import plots
 from gpu_casebook.corpus.report.junit import junit
 from gpu_casebook.corpus.report.markdown import Picture, page
 from gpu_casebook.corpus.report.model import RunSummary
+from gpu_casebook.corpus.report.strips import durations, gpus, rates
 from gpu_casebook.corpus.report.summary import summarise
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.files import write_whole
-from gpu_casebook.report.markdown import Markdown
 
 PAGE, SUMMARY, JUNIT = "README.md", "summary.json", "junit.xml"
 KEPT = 30  # changes and plots look at so many runs, the newest ones
-NO_MATPLOTLIB = Markdown("No plots: matplotlib is not here. `pip install -e '.[plots]'` in the checkout brings it.")
 
 
 class EarlierRuns(NamedTuple):
@@ -39,7 +37,7 @@ def write(reports: Path, run: Run) -> Path:
     pictures = _draw(directory, [*before.runs, run])
     summary.write(directory / SUMMARY)
     write_whole(directory / JUNIT, junit(summary))
-    return write_whole(directory / PAGE, page(summary, pictures, "" if pictures else NO_MATPLOTLIB))
+    return write_whole(directory / PAGE, page(summary, pictures))
 
 
 def read(reports: Path, id_: str | None = None) -> RunSummary:
@@ -64,18 +62,13 @@ def as_json(summary: RunSummary) -> str:
 
 
 def _draw(directory: Path, runs: Sequence[Run]) -> list[Picture]:
-    """Write the plots and return them; none if matplotlib is not installed."""
-    try:
-        drawn = {
-            Picture("durations.svg", "How long each case took in each run"): plots.durations(runs),
-            Picture("rates.svg", "Share of trials as declared in each run"): plots.rates(runs),
-        }
-        if any(done.trials for done in runs[-1].finished):
-            drawn[Picture("gpus.svg", "Which case had a trial on which GPU, and when")] = plots.gpus(runs[-1])
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        return []
+    """Write the plots and return them."""
+    drawn = {
+        Picture("durations.svg", "How long each case took in each run"): durations(runs),
+        Picture("rates.svg", "Share of trials as declared in each run"): rates(runs),
+    }
+    if any(done.trials for done in runs[-1].finished):
+        drawn[Picture("gpus.svg", "Which case had a trial on which GPU, and when")] = gpus(runs[-1])
     for picture, svg in drawn.items():
-        write_whole(directory / picture.file, svg.decode())
+        write_whole(directory / picture.file, svg)
     return list(drawn)

@@ -27,9 +27,9 @@ class Picture(NamedTuple):
     title: str
 
 
-def page(summary: RunSummary, pictures: Sequence[Picture] = (), no_pictures: str = "") -> str:
-    """Return the run's page, README.md in its directory; `no_pictures` says why there are none."""
-    return _render("page.md.j2", pictures=pictures, no_pictures=no_pictures, **_parts(summary, linked=True))
+def page(summary: RunSummary, pictures: Sequence[Picture] = ()) -> str:
+    """Return the run's page, README.md in its directory."""
+    return _render("page.md.j2", pictures=pictures, **_parts(summary, linked=True))
 
 
 def job_summary(summary: RunSummary, limit: int = JOB_SUMMARY_BYTES) -> str:
