@@ -27,17 +27,13 @@ GROUP = "gpu_casebook.engines"
 
 def kind(name: str) -> "type[Engine]":
     """Return the class of an engine. Raises UsageError where there is none of this name."""
-    engines = ENGINES if name in ENGINES else _all()
+    engines = ENGINES if name in ENGINES else ENGINES | plugins.find(GROUP)
     if name not in engines:
         nearest = get_close_matches(name, engines, n=1)
         meant = f" (did you mean {nearest[0]}?)" if nearest else ""
         raise UsageError(f"no engine {name!r}{meant}; there are: {', '.join(engines)}")
     found: type[Engine] = resolve_name(engines[name])
     return found
-
-
-def _all() -> dict[str, str]:
-    return ENGINES | plugins.find(GROUP) | ENGINES
 
 
 def capable(capability: str) -> str:
@@ -74,7 +70,7 @@ def _best(root: Path, say: Callable[[str], None]) -> "Engine":
 def reachable(root: Path) -> "Sequence[Engine]":
     """Return every engine that answers here."""
     engines = []
-    for name in _all():
+    for name in dict.fromkeys([*ENGINES, *plugins.find(GROUP)]):
         with suppress(EngineError):
             engines.append(kind(name).connect(root))
     return engines
