@@ -15,9 +15,9 @@ from gpu_casebook.bundle.there import Asked
 from gpu_casebook.console import Console
 from gpu_casebook.corpus import jobs, journal
 from gpu_casebook.corpus import run as corpus_run
+from gpu_casebook.corpus.begin import Request
 from gpu_casebook.corpus.events import Start
 from gpu_casebook.corpus.model import Finished, Run
-from gpu_casebook.corpus.run import Request
 from gpu_casebook.corpus.selection import Selection, select
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine

@@ -15,10 +15,10 @@ from unittest import mock
 
 import pytest
 
-from gpu_casebook.corpus import fleet as module
+from casebook_ray import fleet as module
+from casebook_ray.fleet import CAPABILITY_LABEL, Fleet, _Task, described, machine_of, unfit
+from casebook_ray.node import Attested, Came
 from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.fleet import CAPABILITY_LABEL, Fleet, _Task, described, machine_of, unfit
-from gpu_casebook.corpus.fleet_node import Attested, Came
 from gpu_casebook.corpus.model import End, Finished, Settings
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from gpu_casebook.corpus import journal
+from gpu_casebook.corpus.begin import Request, begin, check_disk, durations, unable
 from gpu_casebook.corpus.events import Machine
 from gpu_casebook.corpus.journal import Journal
 from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings
-from gpu_casebook.corpus.run import Request, begin, check_disk, durations, local_machine, unable
+from gpu_casebook.corpus.run import local_machine
 from gpu_casebook.corpus.selection import Selection
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu

@@ -7,9 +7,9 @@ import signal
 import sys
 from pathlib import Path
 
+from casebook_rootless.charliecloud import CharliecloudEngine
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.trial import Limits, Recipe, TrialRequest

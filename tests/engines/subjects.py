@@ -16,9 +16,9 @@ from unittest import mock
 
 import psutil
 
+from casebook_rootless.charliecloud import CharliecloudEngine
 from gpu_casebook.daemon.client import LABEL, Container, DockerClient
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv.engine import VenvEngine

@@ -13,6 +13,7 @@ from gpu_casebook.bundle.document import Bundle, Returned
 from gpu_casebook.console import Console
 from gpu_casebook.corpus import journal
 from gpu_casebook.corpus import run as corpus
+from gpu_casebook.corpus.begin import Request
 from gpu_casebook.corpus.model import Job, Run, Settings
 from gpu_casebook.corpus.selection import Selection
 from gpu_casebook.engines.registry import choose
@@ -71,7 +72,7 @@ def run(home: Path, asked: Asked, out: TextIO) -> int:
     _check_cases(home, bundle)
     engine = asked.engine or bundle.engine
     _provide(home, bundle, engine, options.image, Console(out))
-    request = corpus.Request(
+    request = Request(
         settings=Settings(root=str(home / "checkout"), reports=str(home / "reports"), engine=engine, options=options),
         selection=_Packed(
             cases=asked.cases or list(bundle.digests),
@@ -100,7 +101,7 @@ def _newest(home: Path) -> Run | None:
     return None
 
 
-def _same(run: Run, request: corpus.Request) -> bool:
+def _same(run: Run, request: Request) -> bool:
     asked = Settings.model_validate_json(request.settings.model_dump_json())  # what a record has of them
     return (run.settings, run.selection) == (asked, str(request.selection))
 

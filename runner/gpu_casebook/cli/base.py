@@ -65,7 +65,8 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
 EngineOption = Annotated[
-    str | None, typer.Option(help=f"{' or '.join(ENGINES)}. Without it: the first of them that answers.")
+    str | None,
+    typer.Option(help=f"{' or '.join(ENGINES)}, or a plug-in's. Without it: the first that answers."),
 ]
 ReportsOption = Annotated[
     Path | None,

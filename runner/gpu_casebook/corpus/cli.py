@@ -109,6 +109,7 @@ def run_many(
     What was finished is on disk at once. A run that was interrupted or killed goes on with --resume.
     """
     from gpu_casebook.corpus import run
+    from gpu_casebook.corpus.begin import Request
     from gpu_casebook.corpus.model import Settings
     from gpu_casebook.corpus.selection import Selection
 
@@ -122,7 +123,7 @@ def run_many(
         engine=engine,
         options=run_options(image=image, trials=trials, timeout=timeout, probes=probes, at_once=at_once),
     )
-    request = run.Request(
+    request = Request(
         settings=settings,
         selection=selection,
         max_age_s=age(max_age),

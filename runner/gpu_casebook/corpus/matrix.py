@@ -81,8 +81,8 @@ def kinds(runners: str) -> list[Kind]:
 def matrix(jobs: "Iterable[Job]", there: Sequence[Kind] = ANY, per: Per = Per.CASE, most: int = MOST) -> str:
     """Return JSON on one line, such as {"include": [...]}; its list is empty where there is nothing to do.
 
-    `there`: the machines; what none of them suits is left out. Where there would be more than `most` entries, one has
-    several cases. Raises UsageError where that does not do.
+    `there`: the kinds of machine; a job that fits none of them is dropped. Above `most` entries, cases are grouped;
+    raises UsageError if there are still too many.
     """
     placed = [(kind.name, job) for job in jobs for kind in [place(job, there)] if kind]
     return json.dumps({"include": _of_cases(placed, most) if per is Per.CASE else _of_machines(placed)})

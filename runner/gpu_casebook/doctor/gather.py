@@ -20,7 +20,7 @@ from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.errors import CasebookError, ManifestError
+from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import uv
@@ -103,6 +103,8 @@ def _docker(root: Path, every: Sequence[Recipe]) -> tuple[DockerFacts, set[str]]
 def _why_not(engine: str, root: Path) -> str | None:
     try:
         registry.kind(engine).connect(root)
+    except UsageError:  # its plug-in is not here
+        return None
     except CasebookError as error:
         return str(error)
     return None

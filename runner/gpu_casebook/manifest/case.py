@@ -40,8 +40,6 @@ MAX_CASE_BYTES = 2**20
 MAX_LOCK_BYTES = 2**22
 MAX_WORDING = 400
 """Characters of one problem's text, which may quote a value of any length."""
-_GRADE = "grade/"
-"""The directory with which fixes of a case are graded. No trial gets it, so that a script can't read it."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ class Case:
             for name in sorted(names, key=Path)
             if Path(name).name not in {MANIFEST, "README.md"}
             and "locks" not in Path(name).parts
-            and not name.startswith(_GRADE)
+            and not name.startswith("grade/")  # how its fixes are graded, which no script may read
         }
 
     def digest(self) -> str:

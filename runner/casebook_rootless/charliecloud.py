@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from casebook_rootless.unpacked import DRIVER, UnpackedEngine
 from gpu_casebook.engines import scratch
-from gpu_casebook.engines.unpacked.engine import DRIVER, UnpackedEngine
 from gpu_casebook.errors import EngineError
 from gpu_casebook.trial import CASE_DIRECTORY
 

@@ -17,12 +17,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from platformdirs import user_cache_path
 
+from casebook_rootless.archive import UnpackedImage, make_mount_points, unpack, unpacked
 from gpu_casebook.devices.driver import HostFacts, host_facts, passthrough
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
 from gpu_casebook.engines.docker.packing import IMAGES, decompressed
 from gpu_casebook.engines.output import supervised_s
-from gpu_casebook.engines.unpacked.archive import UnpackedImage, make_mount_points, unpack, unpacked
 from gpu_casebook.engines.venv import supervised
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput

@@ -23,9 +23,10 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from gpu_casebook.corpus import fleet_node, worker
+from casebook_ray import node as on_node
+from casebook_ray.node import Attested, Came
+from gpu_casebook.corpus import worker
 from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.fleet_node import Attested, Came
 from gpu_casebook.corpus.model import End, Settings, ended
 from gpu_casebook.corpus.pool import SPARE_S, WORK
 from gpu_casebook.corpus.schedule import impossible
@@ -126,7 +127,7 @@ class Fleet:
             if not self._nodes:
                 reasons = "; ".join(self._refused.values()) or "it has none"
                 raise EngineError(f"no node of the fleet can run anything: {reasons}")
-            self._images = self._ray.put(fleet_node.pack(images_of(Path(self._settings.root)).parent, "images"))
+            self._images = self._ray.put(on_node.pack(images_of(Path(self._settings.root)).parent, "images"))
             self._open = opening.pop_all()
         return self
 
@@ -164,7 +165,7 @@ class Fleet:
         alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"] and _cores(node)}
         self._nodes = {id_: machine for id_, machine in self._nodes.items() if id_ in alive}
         new = [id_ for id_ in alive if id_ not in self._nodes and id_ not in self._refused]
-        asked = {id_: self._remote(fleet_node.attest, [id_], num_cpus=0, max_retries=0)() for id_ in new}
+        asked = {id_: self._remote(on_node.attest, [id_], num_cpus=0, max_retries=0)() for id_ in new}
         if asked:
             self._ray.wait(list(asked.values()), num_returns=len(asked), timeout=ATTEST_S)
         for id_, answer in asked.items():
@@ -202,14 +203,14 @@ class Fleet:
         nodes = [id_ for id_, machine in self._nodes.items() if impossible(start.job, [machine]) is None]
         task = _Task(number=number, start=start, nodes=nodes)
         try:
-            case = fleet_node.pack(Path(self._settings.root), f"cases/{start.job.case}")
+            case = on_node.pack(Path(self._settings.root), f"cases/{start.job.case}")
         except OSError as error:
             self._early.append(task.broke(os_reason(error)))
             return task.worker
         gpus = SHARE if start.job.shared and start.gpus else len(start.gpus)
         texts = start.job.model_dump_json(), self._settings.model_dump_json(), self._work
         with self._reached():
-            submit = self._remote(fleet_node.work, nodes, name=start.job.name, num_cpus=1, num_gpus=gpus, max_retries=0)
+            submit = self._remote(on_node.work, nodes, name=start.job.name, num_cpus=1, num_gpus=gpus, max_retries=0)
             self._tasks[submit(*texts, case, self._images)] = task
         return task.worker
 

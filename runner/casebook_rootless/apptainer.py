@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpu_casebook.engines.unpacked.engine import UnpackedEngine
+from casebook_rootless.unpacked import UnpackedEngine
 from gpu_casebook.trial import CASE_DIRECTORY
 
 
