@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["lint", "check", "tests"]
@@ -23,6 +24,11 @@ BUILDS = ("hatchling", "editables")
 SKIPPED = 14
 STOP_S = 10.0
 """How long a session may take to stop after Ctrl-C before nox ends it."""
+WORKERS = str(min(8, 2 * len(os.sched_getaffinity(0))))
+"""Tests side by side: two for each core, as most wait for processes of theirs."""
+NO_TESTS = 5
+"""Pytest's status where the options leave no test in one of the suite's parts."""
+QUICK = tuple(f"tests/{name}" for name in ("manifest", "reading", "judging", "report", "devices"))
 PATHS = ("runner", "tests", "noxfile.py")
 
 
@@ -154,8 +160,30 @@ def issue(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """The test suite (options of pytest after --)."""
-    call(session, "pytest", *session.posargs, extra="dev")
+    """The test suite (options of pytest after --): what can runs side by side, then what needs the machine alone."""
+    suite(session, *session.posargs)
+
+
+def suite(session: nox.Session, *options: str) -> None:
+    """Run the suite in two parts; both run, whatever fails. `-n 0` among the options: one by one in both."""
+    if "--alone" in options:
+        call(session, "pytest", *options, extra="dev")
+        return
+    failed = False
+    together = ["--alone", "no", "-n", WORKERS, "--dist", "worksteal", *options]
+    for part in (together, ["--alone", "only", *options, "-n0"]):
+        try:
+            call(session, "pytest", *part, extra="dev", skip_on=NO_TESTS)
+        except CommandFailed:
+            failed = True
+    if failed:
+        session.error("some tests failed: see above")
+
+
+@nox.session(venv_backend="none", default=False)
+def quick(session: nox.Session) -> None:
+    """The tests of what a change touches most often, in a minute: manifest, reading, judging, report, devices."""
+    call(session, "pytest", "-q", "-n", WORKERS, "--dist", "worksteal", *QUICK, *session.posargs, extra="dev")
 
 
 @nox.session(venv_backend="none", default=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from gpu_casebook.daemon import podman
 from gpu_casebook.daemon.client import DockerClient, connect
@@ -26,6 +27,12 @@ from tests.fakes import locked
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+# By default an example that takes 200 ms by the clock fails, which on a busy machine any may.
+settings.register_profile("casebook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("casebook")
+
+pytest_plugins = ["tests.alone"]
 
 IMAGES = ("cpu", "cuda12", "cuda13")
 

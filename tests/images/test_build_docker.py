@@ -487,6 +487,7 @@ def test_a_file_with_another_hash_is_a_build_error_and_leaves_nothing(
     assert plan(ROOT, wrong, base_of(client)).reference not in tags(client)
 
 
+@pytest.mark.alone("no process of any build may be left")
 def test_after_ctrl_c_there_is_no_image_and_no_process_left(client: DockerClient, private_index: Index) -> None:
     def interrupt(line: str) -> None:
         if "RUN" in line:

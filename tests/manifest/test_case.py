@@ -755,7 +755,7 @@ MANIFEST_VALUES = st.recursive(
 PLACES = sorted(read(BytesIO(MANIFEST.encode())).spots, key=str)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(place=st.sampled_from(PLACES), value=MANIFEST_VALUES)
 def test_whatever_stands_at_whatever_place_there_is_a_case_or_problems(
     place: tuple[str | int, ...], value: Any

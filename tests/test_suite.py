@@ -1,0 +1,100 @@
+"""How the suite is run: what needs the machine alone, and that a busy machine fails nothing."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = """\
+[pytest]
+addopts = --strict-markers
+markers =
+    alone(reason): needs the machine
+    gpu: needs a GPU
+"""
+TESTS = """\
+import pytest
+
+def test_beside(): pass
+
+@pytest.mark.alone("counts processes")
+def test_alone(): pass
+
+@pytest.mark.gpu
+def test_gpu(): pass
+
+def test_fails(): assert 0
+"""
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run pytest in a directory of its own; exit status, and what it said."""
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.alone"]\n')
+    (tmp_path / "test_it.py").write_text(TESTS)
+
+    def run(*options: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "pytest", "-rA", *options]
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**variables, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runner")])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    return run
+
+
+def ran(said: str) -> set[str]:
+    return set(re.findall(r"(?m)^(?:PASSED|FAILED) test_it\.py::test_(\w+)", said))
+
+
+def test_the_two_parts_are_the_whole_suite(run: Run) -> None:
+    beside, alone = run("--alone", "no", "-n", "2", "--dist", "worksteal"), run("--alone", "only", "-n", "2", "-n0")
+    assert (beside[0], ran(beside[1])) == (1, {"beside", "fails"}), beside[1]
+    assert (alone[0], ran(alone[1])) == (0, {"alone", "gpu"}), alone[1]
+    assert ran(run()[1]) == {"beside", "fails", "alone", "gpu"}
+
+
+def test_what_failed_in_either_part_runs_again(run: Run) -> None:
+    run("--alone", "no", "-n", "2", "--dist", "worksteal")
+    run("--alone", "only", "-n0")
+    again = ["--last-failed", "--last-failed-no-failures", "none"]
+    assert ran(run("--alone", "no", "-n", "2", "--dist", "worksteal", "-n0", *again)[1]) == {"fails"}
+    assert run("--alone", "only", *again, "-n0")[0] == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_they_are_listed_with_their_seconds_and_their_reasons(run: Run) -> None:
+    status, said = run("--alone", "list")
+    assert (status, "| ? | test_it.py::test_alone | counts processes |" in said) == (0, True), said
+    run("--alone", "only")
+    said = run("--alone", "list")[1]
+    assert re.search(r"(?m)^\| \d+\.\d \| test_it.py::test_alone \| counts processes \|$", said), said
+    assert re.search(r"(?m)^\| \d+\.\d \| test_it.py::test_gpu \| uses a GPU", said), said
+    assert "beside" not in said
+
+
+def test_each_says_why(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS.replace('("counts processes")', ""))
+    status, said = run()
+    assert (status, "test_it.py::test_alone: alone(reason) says what it needs the machine for" in said) == (4, True), (
+        said
+    )
+
+
+def test_no_example_fails_by_the_clock() -> None:
+    assert settings.default is not None
+    assert settings.default.deadline is None
