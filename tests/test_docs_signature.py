@@ -42,7 +42,7 @@ def test_the_predicate(script: str, status: int) -> None:
     ("log", "told"),
     [
         ("out of resource: shared memory, Required: 180224\nerror: exit status 1\n", "out of shared memory"),
-        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", "illegal access"),
+        ("RuntimeError: CUDA error: unspecified launch failure\n", "launch failure"),
         ("OSError: [Errno 28] No space left on device\n", "the machine: "),
         ("AssertionError\n", "not known"),
     ],

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_casebook.evidence import load
 from gpu_casebook.judge.run import answer, exit_status
 from gpu_casebook.judging import signature as module
 from gpu_casebook.judging.signature import Sign, Signature, TrialResult, ended
@@ -16,7 +17,7 @@ from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.releases.environments import failure
 from gpu_casebook.releases.records import Call, Step
 from gpu_casebook.releases.search import _call, _count
-from tests.judging.test_stored_evidence import EVIDENCE, case, load, result
+from tests.judging.test_stored_evidence import EVIDENCE, case, result
 
 TRACE = 'Traceback (most recent call last):\n  File "it.py", line 1, in <module>\n    f()\n'
 RAISED = Expectation(exception="ValueError", message=r"off by \d+")
@@ -156,15 +157,15 @@ def test_both_say_the_same_of_any_output(trials: list[tuple[Case, str, TrialResu
     """Trials with lines lost or added, that end in another way, or that are those of another case."""
     case_, environment, _ = data.draw(st.sampled_from(trials))
     _, _, run = data.draw(st.sampled_from([each for each in trials if each[0] is case_] + trials[:: len(trials) // 9]))
-    streams = {}
+    changed = dict(vars(run))
     for name in ("stdout", "stderr"):
         lines = getattr(run, name).splitlines()
         lost = data.draw(st.sets(st.integers(0, max(len(lines) - 1, 0)), max_size=4))
         kept = [line for at, line in enumerate(lines) if at not in lost]
-        streams[name] = "".join(
+        changed[name] = "".join(
             f"{line}\n" for line in [*kept, *data.draw(st.lists(st.sampled_from(LINES), max_size=2))]
         )
-    ends = data.draw(st.sampled_from([{}, {}, *ENDS]))
-    changed = TrialResult(**(vars(run) | streams | ends | {"infra": data.draw(st.sampled_from([None, None, "gone"]))}))
-    ours, theirs = answers(case_, environment, changed)
+    changed |= data.draw(st.sampled_from([{}, {}, *ENDS]))
+    changed["infra"] = data.draw(st.sampled_from([None, None, "gone"]))
+    ours, theirs = answers(case_, environment, TrialResult(**changed))
     assert ours == theirs
