@@ -1,7 +1,7 @@
 """Tests that need the machine for themselves, marked `alone(reason)`: they run after all others, one by one.
 
-`pytest --alone no` runs the others, which may run side by side; `--alone only` runs these; `--alone list` lists them with
-the seconds that each took when it last ran here. Without the option, all run.
+`pytest --alone no` runs the others, which may run side by side; `--alone only` runs these; `--alone list` lists them
+with the seconds that each took when it last ran here. Without the option, all run.
 """
 
 import pytest
