@@ -1,6 +1,6 @@
 # /// script
 # requires-python = "==3.11.*"
-# dependencies = ["torch==2.5.1", "numpy==1.26.4", "vllm==0.7.2"]
+# dependencies = ["torch==2.5.1", "numpy==1.26.4", "nvidia-ml-py==13.615.71", "vllm==0.7.2"]
 # [[tool.uv.dependency-metadata]]
 # name = "vllm"
 # requires-dist = []
