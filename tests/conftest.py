@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from gpu_casebook.daemon import podman
 from gpu_casebook.daemon.client import DockerClient, connect
@@ -22,6 +23,10 @@ from gpu_casebook.trial import Recipe
 from tests.fakes import locked
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
+
+# Hypothesis fails an example that takes more than 200 ms, as any may on a busy machine.
+settings.register_profile("casebook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("casebook")
 
 IMAGES = ("cpu", "cuda12", "cuda13")
 

@@ -24,7 +24,7 @@ from gpu_casebook.text import one_line, without_escapes
 from gpu_casebook.trial import TrialResult
 
 FIGURES = 12
-CLEAN = "< 1e-5"
+NO_ERROR = "< 1e-5"
 """What an error is proposed to be when nothing is wrong: float32 against a reference in float64."""
 SMALL = 1e-4
 EXACT = 1e15
@@ -326,7 +326,7 @@ def _between(low: float, high: float) -> str:
 
 def _error_bound(low: float, high: float, *, fixed: bool) -> str:
     if high < SMALL or (low < SMALL and not fixed):
-        return CLEAN if high < 1e-6 else f"< {10 * high:.0e}"
+        return NO_ERROR if high < 1e-6 else f"< {10 * high:.0e}"
     return f"< {2 * high:.1g}" if fixed else f"> {low / 10:.0e}"
 
 
@@ -378,7 +378,7 @@ def _clean(seen: Observation) -> dict[str, Any]:
     """
     if seen.failed and seen.exception != "AssertionError":
         return {}
-    errors = {name: CLEAN for name, value in seen.figures.items() if _ERROR.search(name) and not math.isnan(value)}
+    errors = {name: NO_ERROR for name, value in seen.figures.items() if _ERROR.search(name) and not math.isnan(value)}
     counts = {name: "== 0" for name, value in seen.figures.items() if _NON_FINITE.search(name)}
     both = {"figures": errors | counts}
     telling = seen.failed or any(name in both["figures"] for name in _wrong(seen.figures, both))

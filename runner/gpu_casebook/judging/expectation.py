@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from signal import Signals, strsignal
 from statistics import median
 from typing import NamedTuple
@@ -38,9 +38,15 @@ def observe(result: TrialResult, script: str = "") -> Observation:
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
     raised = _raised(result, script)
     clear = raised if raised and not raised.unclear else None
-    ended = {name: value for name, value in vars(result).items() if name in Observation.model_fields}
     return Observation(
-        **ended,
+        exit_status=result.exit_status,
+        signal=result.signal,
+        timed_out=result.timed_out,
+        hung=result.hung,
+        hung_after_s=result.hung_after_s,
+        slow=result.slow,
+        stacks=list(result.stacks),
+        out_of_memory=result.out_of_memory,
         exception=clear.type if clear else None,
         message=clear.message if clear else None,
         causes=list(clear.causes) if clear else [],
@@ -198,14 +204,20 @@ def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
         yield f"{declared}, was printed with different values"
     elif len(points) < expected.steps:
         yield f"{declared}, saw {len(points)} steps after warm-up where {expected.steps} are needed"
-    elif not expected.per_step.holds(per_step := slope(points)):
-        yield f"{declared}, saw {per_step:.6g}"
-    elif not expected.per_step.holds(apart := slope(without_jump(points))):
-        yield f"{declared}, saw nearly all of it at one step, and {apart:.6g} apart from that"
-    elif not expected.per_step.holds(late := slope(without_jump(points)[len(points) // 2 :])):
-        yield f"{declared}, saw {late:.6g} in the later half of the steps"
-    elif expected.per_step.holds(math.inf) and not expected.per_step.holds(kept := lasting(without_jump(points))):
-        yield f"{declared}, saw it come and go, and {kept:.6g} from the first half of the steps to the later one"
+    else:
+        wrong = (told for estimate, told in _estimates(expected, points) if not expected.per_step.holds(estimate))
+        yield from (f"{declared}, saw {told}" for told in islice(wrong, 1))
+
+
+def _estimates(expected: Growth, points: Sequence[tuple[int, float]]) -> Iterator[tuple[float, str]]:
+    """Yield estimates of the growth, each of which the bound must hold for, and what to say where it does not."""
+    yield (per_step := slope(points)), f"{per_step:.6g}"
+    level = without_jump(points)
+    yield (apart := slope(level)), f"nearly all of it at one step, and {apart:.6g} apart from that"
+    yield (late := slope(level[len(points) // 2 :])), f"{late:.6g} in the later half of the steps"
+    if expected.per_step.holds(math.inf):  # a leak is declared, and not that there is none
+        kept = lasting(level)
+        yield kept, f"it come and go, and {kept:.6g} from the first half of the steps to the later one"
 
 
 def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:

@@ -18,8 +18,8 @@ from gpu_casebook.reading.sanitizer import parse, summary
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
 
-TRIALS = 1
-"""Of each variant: what the tool finds does not come and go as a crash may."""
+SANITIZED_TRIALS = 1
+"""Trials of each variant under the tool: what it finds does not come and go as a crash may."""
 
 
 def report(

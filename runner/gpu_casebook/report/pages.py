@@ -7,7 +7,6 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
@@ -68,7 +67,9 @@ def _of_newer_releases(reports: Path, unread: Callable[[str], object]) -> str:
     """Return what `watch` has to say on the index, if it was ever used."""
     if not (reports / "watch").is_dir():
         return ""
-    return str(import_module("gpu_casebook.report.newer").section(reports, unread))
+    from gpu_casebook.report.newer import section  # noqa: PLC0415 only a corpus that was watched needs it
+
+    return section(reports, unread)
 
 
 def index(runs: Sequence[Evidence], places: Mapping[str, Placed] = MappingProxyType({}), newer: str = "") -> str:

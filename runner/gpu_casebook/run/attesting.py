@@ -37,8 +37,8 @@ _DRIVER = re.compile(r"lib(cuda|cudadebugger|nvidia-.*|nvcuvid)\.so.*")
 _ENVIRONMENT = "/env/"
 """As the venv engine calls it."""
 _LISTED = 300
-_OTHER = ""
-"""About nothing that a failure can depend on."""
+_UNRELATED = ""
+"""What a difference is about that can't affect the failure."""
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ def differences(recipe: Recipe, found: Attestation) -> Iterator[Difference]:
     minor = ".".join(found.python.split(".")[:2])
     for word, said in {"declared": recipe.python, "locked": lock.basis.get("python", recipe.python)}.items():
         if said not in {minor, found.python}:
-            about = _OTHER if said.startswith(f"{minor}.") else None
+            about = _UNRELATED if said.startswith(f"{minor}.") else None
             yield Difference(f"Python: {said} {word}, {found.python} found", about)
     if recipe.use_image:
-        yield Difference(f"image: {recipe.use_image} as it stands, its files were not compared", _OTHER)
+        yield Difference(f"image: {recipe.use_image} as it stands, its files were not compared", _UNRELATED)
     if recipe.over:
         yield Difference(f"put over the lock: {', '.join(Path(each).name for each in recipe.over)}")
     versions: dict[str, str] = {canonicalize_name(name): version for name, version in found.packages.items()}
@@ -177,7 +177,7 @@ def differences(recipe: Recipe, found: Attestation) -> Iterator[Difference]:
     yield from (Difference(f"{name}: not locked, {versions.pop(name)} found", name) for name in relevant)
     if versions:
         listed = one_line(", ".join(map(" ".join, versions.items())), _LISTED)
-        yield Difference(f"not locked, and installed: {listed}", _OTHER)
+        yield Difference(f"not locked, and installed: {listed}", _UNRELATED)
     for each in [*found.strange, *(found.content.strange if found.content else ())]:
         package = each.package and canonicalize_name(each.package)
         yield Difference(f"{package}: {each.text}" if package else each.text, package)
@@ -195,7 +195,7 @@ def apart(repro: Attestation, fixed: Attestation) -> Iterator[Difference]:
     """Yield what is not alike in the environments of both variants, and is no package."""
     for what, one, other in (("Python", repro.python, fixed.python), ("glibc", repro.glibc, fixed.glibc)):
         if one != other:
-            yield Difference(f"{what}: {one} for repro, {other} for fixed", _OTHER)
+            yield Difference(f"{what}: {one} for repro, {other} for fixed", _UNRELATED)
 
 
 def strangers(seen: Loaded, *, in_image: bool) -> Iterator[Difference]:

@@ -9,15 +9,15 @@ from functools import partial
 
 from gpu_casebook.evidence import Outcome, Trial
 from gpu_casebook.judging.expectation import observe
-from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
+from gpu_casebook.judging.sanitized import SANITIZED_TRIALS, judge_fixed, judge_repro, report
 from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.run.probes import Bench
 from gpu_casebook.run.probes.sanitizer import under
 from gpu_casebook.run.record import judged, summary_of
 
-SLOWER = 5.0
-"""A sanitized trial may take so many times what an ordinary one may."""
+SANITIZED_SLOWDOWN = 5.0
+"""A sanitized trial may take this many times as long as an ordinary one."""
 
 
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
@@ -37,7 +37,7 @@ def sanitized_trials(bench: Bench) -> Sequence[Trial]:
 
 
 def _trials(bench: Bench, declared: SanitizerFinding, at_once: int) -> list[Trial]:
-    wanted = [(variant, number) for variant in Variant for number in range(1, TRIALS + 1)]
+    wanted = [(variant, number) for variant in Variant for number in range(1, SANITIZED_TRIALS + 1)]
     trials: list[Trial] = []
     with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(wanted)) as advance:
         for trial in bench.guard.side_by_side([partial(_trial, bench, *which, declared) for which in wanted], at_once):
@@ -47,7 +47,7 @@ def _trials(bench: Bench, declared: SanitizerFinding, at_once: int) -> list[Tria
 
 
 def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFinding) -> Trial:
-    limits = replace(bench.plan.limits, timeout_s=bench.plan.limits.timeout_s * SLOWER)
+    limits = replace(bench.plan.limits, timeout_s=bench.plan.limits.timeout_s * SANITIZED_SLOWDOWN)
     run = under(bench, declared.tool, variant, limits)
     result, seen = run.result, observe(run.result)
     if variant is Variant.REPRO:

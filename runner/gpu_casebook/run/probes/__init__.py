@@ -24,8 +24,8 @@ from gpu_casebook.run.trials import at_once
 from gpu_casebook.text import seconds
 from gpu_casebook.trial import Limits, TrialRequest, TrialResult
 
-SLOWER = 10.0
-"""A probe may take so many times what the longest trial of repro took; but it gets LEAST_S at least, MOST_S at most."""
+PROBE_SLOWDOWN = 10.0
+"""A probe may take this many times as long as the longest trial of repro: at least LEAST_S, at most MOST_S."""
 LEAST_S, MOST_S = 60.0, 600.0
 
 _GUEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
@@ -126,7 +126,7 @@ def run_probes(bench: Bench, trials: Sequence[Trial], sanitized: Sequence[Trial]
     """Run the probes that apply to these trials. Ctrl-C ends them; the records of those that ended are returned."""
     plan, records = bench.plan, list[ProbeRecord]()
     repro = [trial.duration_s for trial in trials if trial.variant is Variant.REPRO]
-    limits = replace(plan.limits, timeout_s=min(MOST_S, max(LEAST_S, SLOWER * max(repro, default=0.0))))
+    limits = replace(plan.limits, timeout_s=min(MOST_S, max(LEAST_S, PROBE_SLOWDOWN * max(repro, default=0.0))))
     found = {name: each for name, each in chosen(plan.case.manifest).items() if each.applies(plan, trials, sanitized)}
     runs = [partial(lambda each: list(each.run(bench, trials, limits)), each) for each in found.values()]
     try:
