@@ -31,9 +31,9 @@ class Judgement(NamedTuple):
 
 
 def observe(result: TrialResult, script: str = "") -> Observation:
-    """Read off a result all that an expectation can name, whatever was declared.
+    """Return all that an expectation can name, whether or not this case's expectation names it.
 
-    `script` is the name of the trial's own, so that the exception of another that it started is not taken for its own.
+    `script` is the name of the trial's own script: an exception of another script that it started is not its own.
     """
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
     raised = _raised(result, script)
@@ -189,7 +189,7 @@ def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
 
 
 def _wrong_digests(expected: Expectation, seen: Observation) -> Iterator[str]:
-    """One trial can only print them or not; whether they differ is seen over all trials."""
+    """A single trial only shows whether they were printed. Whether they differ is decided over all trials."""
     for name in dict.fromkeys([*expected.differs, *expected.same]):
         if name in seen.contradicted:
             yield f"digest {name}: was printed with different values"
@@ -255,9 +255,10 @@ def _wrong_message(expected: Expectation, seen: Observation, result: TrialResult
 
 
 def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> str | None:
-    """Return the CUDA error that ended the process. One printed before an exception of another kind was survived.
+    """Return the CUDA error that ended the process.
 
-    Where no exception ended it, one that is reported counts; one that a help text speaks of does not.
+    If an exception of another kind ended it, the process had survived CUDA errors that it printed earlier. If no
+    exception ended it, an error that is reported counts, and one that only a help text mentions does not.
     """
     _, aborted, abort = stderr.rpartition("terminate called ")
     texts = [abort] if aborted else []
@@ -272,9 +273,9 @@ def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> s
 def slope(points: Sequence[tuple[int, float]]) -> float:
     """Return the median of the slopes between any two points (Theil 1950, Sen 1968), in units of the values per step.
 
-    NaN for fewer than two points, and where a value is not finite. Why not the median of the differences from step
-    to step: allocators take memory in blocks, so a leak is a staircase whose steps are mostly level. Why not least
-    squares: one step at which memory comes and goes would tilt the line.
+    NaN for fewer than two points, and if a value is not finite. Why not the median of the differences from step to
+    step: allocators take memory in blocks, so the curve of a leak is a staircase, and most of its differences are 0.
+    Why not least squares: one step at which memory comes and goes would tilt the line.
     """
     if len(points) < 2 or not all(math.isfinite(value) for _, value in points):
         return math.nan
@@ -282,10 +283,10 @@ def slope(points: Sequence[tuple[int, float]]) -> float:
 
 
 def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Remove a single jump that accounts for >= 90 % of all movement; without one, the points as they are.
+    """Remove a single jump that makes up at least 90 % of all movement; return the points unchanged if there is none.
 
-    A one-off allocation in the middle gives most pairs of points a slope, and is no leak. The blocks of a leak are
-    several, so none of them is nearly all of it.
+    A one-off allocation in the middle gives most pairs of points a slope, and is no leak. A leak takes several blocks,
+    and none of them makes up nearly all of it.
     """
     moves = [late - early for (_, early), (_, late) in pairwise(points)]
     largest = max(moves, key=abs, default=0.0)
@@ -296,9 +297,9 @@ def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, flo
 
 
 def lasting(points: Sequence[tuple[int, float]]) -> float:
-    """Return what both the highest and the lowest value gain per step from the first half of the points to the later.
+    """Return the gain per step between both halves of the points, of the highest or lowest value: the lesser of both.
 
-    Of memory that comes and goes in turns, such as garbage that is collected now and then, one of them gains nothing.
+    If memory comes and goes in turns, such as garbage that is collected now and then, one of the two gains nothing.
     """
     half = len(points) // 2
     first, later = points[:half], points[half:]

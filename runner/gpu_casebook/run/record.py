@@ -128,7 +128,7 @@ def _environment_facts(
 
 
 def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
-    """Return what a variant must show under the tool, as a line "compute-sanitizer: ..."; none if none is declared."""
+    """Return what the tool must find in a variant, as a line "compute-sanitizer: ..."; no line if none is declared."""
     if declared is None:
         return []
     named = {"": declared.kind, "access ": declared.access, "size ": declared.size, "kernel ": declared.kernel}

@@ -23,7 +23,7 @@ SANITIZED_SLOWDOWN = 5.0
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
     """Run both variants under the tool whose finding the case declares; return no trials if it declares none.
 
-    If one that ran beside the other went otherwise, sharing may be why: both run again, one after the other.
+    They run side by side. If one went otherwise, sharing may be the reason: both run again, one after the other.
     """
     declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
     if declared is None:
