@@ -1,7 +1,8 @@
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -694,6 +695,19 @@ def test_what_is_no_manifest_at_all(checkout: Checkout, content: bytes, expected
     found = problems(checkout, content)
     assert len(found) == 1
     assert found[0].startswith(expected)
+
+
+def test_the_limit_of_the_parser_itself_is_told_alike(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyYAML 6.0.4 raises it, before the events of this line."""
+
+    def limited(*_: object, **__: object) -> Iterator[yaml.Event]:
+        yield from itertools.islice(parse("id: tiny\na: [[[[b]]]]\n"), 6)
+        mark = yaml.Mark("", 1004, 1, 1003, None, 0)
+        raise yaml.scanner.ScannerError("while increasing flow level", mark, "exceeded maximum nesting depth", mark)
+
+    parse = yaml.parse
+    monkeypatch.setattr(yaml, "parse", limited)
+    assert problems(checkout, "id: tiny\na: [[[[b]]]]\n") == ["2: is nested more than 16 levels deep"]
 
 
 def test_a_second_document(checkout: Checkout) -> None:

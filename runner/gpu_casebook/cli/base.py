@@ -155,7 +155,8 @@ def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # whoever read the output has seen enough
-            _end(f"{os_reason(error)}{'; free some and run again' * disk_is_full(error)}", MachineError.exit_status)
+            hint = "; free some and run again" if disk_is_full(error) else ""
+            _end(f"{os_reason(error)}{hint}", MachineError.exit_status)
 
     return wrapped
 

@@ -2,8 +2,6 @@
 
 import sys
 import tempfile
-import threading
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +75,6 @@ def run_one(
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        threading.Thread(target=_load_pages, daemon=True).start()
         result = run_case(found, options, chosen, out)
     if isinstance(result, Skipped):
         out.say(f"{case}: skipped")
@@ -97,14 +94,6 @@ def run_one(
         raise MachineError(f"{os_reason(error)}; the evidence is in {saved}") from error
     out.say(f"report: {shown(page)}")
     raise typer.Exit(_status(result.verdict, expect, out))
-
-
-def _load_pages() -> None:
-    """Do ahead what `publish` takes longest for: while trials run, this process would only wait."""
-    from gpu_casebook.report.markdown import compile_templates
-
-    import_module("gpu_casebook.report.pages")
-    compile_templates()
 
 
 def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:

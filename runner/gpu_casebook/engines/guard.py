@@ -36,11 +36,11 @@ _HOMES = ("/home/case", "/casebook-")  # one of them is in the HOME of each tria
 INFRA_RETRIES = 2
 """How often one trial is tried again when the machine, not the case, was to blame."""
 
-Tried = TypeVar("Tried")
+Made = TypeVar("Made")
 
 
-def tries(once: Callable[[], Tried], is_spoiled: Callable[[Tried], bool]) -> list[Tried]:
-    """Run one trial, and again while the machine is to blame, a bounded number of times. Return every try."""
+def attempts(once: Callable[[], Made], is_spoiled: Callable[[Made], bool]) -> list[Made]:
+    """Run one trial, and repeat it while the machine is to blame, a bounded number of times. Return every attempt."""
     made = [once()]
     while is_spoiled(made[-1]) and len(made) <= INFRA_RETRIES:
         made.append(once())
@@ -217,9 +217,9 @@ class Guard:
                         self.end_trials()
                 raise
 
-    def side_by_side(self, runs: Sequence[Callable[[], Tried]], workers: int) -> Iterator[Tried]:
+    def side_by_side(self, runs: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
         """Yield what each of these functions returns, in their order. If one raises, the trials of the others end."""
-        begun: list[Future[Tried]] = []
+        begun: list[Future[Made]] = []
         with self.pool(begun, workers) as pool:
             begun += [pool.submit(run) for run in runs]
             for future in begun:

@@ -77,12 +77,11 @@ def descendants(root: int) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for process in everybody:
         children.setdefault(process.parent, []).append(process)
-    found = []
-    parents = [root]
-    for parent in parents:  # grows on the way
-        below = children.get(parent, [])
+    found, queue = list[Process](), [root]
+    while queue:
+        below = children.get(queue.pop(), [])
         found += below
-        parents += [process.pid for process in below]
+        queue += [process.pid for process in below]
     return [process for process in found if process.lives]
 
 
@@ -134,13 +133,14 @@ class Stored:
 def files_below(places: list[str]) -> dict[tuple[int, int], int]:
     """Return bytes on disk or in memory of this user's files, by device and inode."""
     found = {}
-    places = list(places)
-    for place in places:  # grows on the way
+    queue = list(places)
+    while queue:
+        place = queue.pop()
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        places.append(entry.path)
+                        queue.append(entry.path)
                         continue
                     stat = entry.stat(follow_symlinks=False)
                     if stat.st_uid == os.getuid():

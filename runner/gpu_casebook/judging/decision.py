@@ -2,17 +2,19 @@
 
 Trials that the machine spoiled are counted apart and never decide anything.
 
-The variants take turns, so that what a trial leaves behind meets both of them; fixed waits for the first failure of
-repro. A variant's trials end as soon as no outcome of the rest could change the verdict: after a mixed repro that had
-to fail every time, after the first trial of fixed that went wrong, and fixed gets none where repro has decided.
-Which verdict it is must be settled too: a repro that passed may yet fail in another way, so it goes on. Where a person
-asked for a number of trials, that many are run; fewer than the case asks for confirm nothing.
+The variants take turns, so that what a trial leaves behind on the machine meets both of them. Fixed waits for the first
+failure of repro. The trials of a variant end as soon as no outcome of the rest could change the verdict: when a repro
+that must fail every time has passed once and failed once, and when one trial of fixed went wrong. If repro alone has
+decided, fixed gets no trial. It must also be settled which verdict it is: a repro that passed may still fail in another
+way, so it goes on. If a person asked for a number of trials, that many are run; fewer than the case asks for confirm
+nothing.
 
-Where a rate is measured, repro goes on until the rest can't bring it below the declared rate *and* fixed would need no
-more trials than repro has had. The second keeps the rate from being taken off two or three lucky trials: a longer repro
-saves as many trials of fixed. What fixed must show follows from repro's trials as they were run; had repro been run to
-its limit, the same rate would be measured more sharply, or another one, and the number be another. As the variants
-take turns, fixed may have had a few trials more by then; all must be clean, which makes the verdict only stricter.
+If a rate is measured, repro goes on until two things hold: the trials that are left can't bring it below the declared
+rate, and fixed would need no more trials than repro has had. Without the second, two or three lucky trials could give
+the rate. It costs little, because a longer repro saves as many trials of fixed. What fixed must show follows from the
+trials of repro as they were run. If repro had been run to its limit, it would have given a narrower interval or another
+rate, and so another number. As the variants take turns, fixed may have had a few trials more by then. All of them must
+be clean, which only makes the verdict stricter.
 """
 
 from collections import Counter
@@ -48,12 +50,12 @@ class Terms:
 
     @property
     def measured(self) -> bool:
-        """Whether the failure need not come every time: its rate is measured, and what fixed must show follows."""
+        """Whether some trials may lack the failure. Then its rate is measured, and says what fixed must show."""
         return self.rate is not None or bool(self.differs)
 
     @property
     def fixed_number(self) -> bool:
-        """Whether `trials` are run of either variant, no fewer and no more."""
+        """Whether each variant gets exactly `trials` trials."""
         return self.to_the_last and not self.measured
 
     @property
@@ -62,23 +64,23 @@ class Terms:
 
     @property
     def repro_needed(self) -> int:
-        """Trials without the failure after which it does not come, or where a rate is declared, not at that rate."""
+        """How many trials without the failure show that it does not come, or does not come at the declared rate."""
         return max(self.trials, 1) if self.rate is None else trials_to_refute(self.least_rate)
 
     def reproduced(self, k: int, n: int) -> bool:
-        """Whether k of n shows the failure: every trial, or where a rate is declared, not significantly below it."""
+        """Whether k failures in n trials are enough: every trial, or not significantly below the declared rate."""
         if not self.measured:
             return k == n >= max(self.trials, 1)
         return k >= 1 and wilson(k, n).high >= self.least_rate
 
     def clean_demanded(self, repro: Rate) -> int:
-        """Return how many trials of fixed must all be clean, for a repro that did reproduce."""
+        """Return how many trials of fixed are needed, all of them clean, if repro did reproduce."""
         if not self.measured:
             return max(self.trials, self.clean, 2 if self.same else 1)
-        # The lower end of the 95 % interval, not k / n: with that a fix that fixes nothing would be confirmed far more
-        # often than `alpha` (tests/simulation.py has the numbers).
+        # The lower end of the 95 % interval, not k / n. With k / n, a fix that fixes nothing would be confirmed far
+        # more often than `alpha` (tests/simulation.py has the numbers).
         clean = clean_trials_needed(repro.low, self.alpha)
-        # Outputs: the rate is of those unlike the commonest one, and the first of fixed has nothing to differ from.
+        # For outputs, a hit is one unlike the commonest output. The first output of fixed has nothing to differ from.
         return max(clean + 1, repro.n) if self.differs else clean
 
 
@@ -159,7 +161,7 @@ class Tally:
         return self.fixed.k < self.fixed.n
 
     def used(self, variant: Variant) -> int:
-        """How many trials were begun; the repetitions of one that the machine spoiled have its number."""
+        """How many trials were begun. Repetitions of a trial that the machine spoiled have the same number as it."""
         return len({trial.number for trial in self.trials if trial.variant is variant})
 
     @property
@@ -171,7 +173,7 @@ class Tally:
         return next(filter(self.wants, turns), None)
 
     def due(self, most: int) -> list[tuple[Variant, int]]:
-        """Return whose trials are next, up to `most`, with their numbers, if each of them does what is expected."""
+        """Return the next trials, up to `most`, as variant and number, assuming that each does what is expected."""
         tally, due = self, list[tuple[Variant, int]]()
         while len(due) < most and (variant := tally.next):
             due.append((variant, tally.used(variant) + 1))
@@ -179,7 +181,7 @@ class Tally:
         return due
 
     def most(self, variant: Variant) -> int:
-        """How many trials of this variant there can be at most, after these."""
+        """How many trials this variant can have at most, given these."""
         if variant is Variant.REPRO:
             return self.asked.trials
         if self.asked.fixed_number:
@@ -190,7 +192,7 @@ class Tally:
 
     @property
     def _demanded_so_far(self) -> int:
-        """How many clean trials of fixed would be asked for if repro ended here; 0 if that is nothing to go by yet."""
+        """How many clean trials of fixed would be needed if repro ended here; 0 if that can't be said yet."""
         demanded = self.asked.clean_demanded(self.repro) if self.repro.k else 0
         return 0 if self.asked.measured and demanded > self.asked.clean_trials else demanded
 
@@ -219,7 +221,7 @@ class Tally:
 
     @cached_property
     def by_repro(self) -> Ruling | None:
-        """The verdict if it is repro's alone, whatever fixed does; None where the failure is shown."""
+        """The verdict, if repro alone decides it, whatever fixed does; None where repro shows the failure."""
         asked, seen = self.asked, self.repro
         share = f"Reproduces in {seen.k} of {seen.n} runs"
         if asked.reproduced(seen.k, seen.n):
@@ -269,7 +271,10 @@ class Tally:
 
     @property
     def _own_fault(self) -> str | None:
-        """Why failures that were put down to the machine may be the case's own: a machine does not choose a variant."""
+        """Why failures that the machine was blamed for may be the case's own.
+
+        A fault of the machine can hit any trial. If several trials of one variant have it, that variant may be why.
+        """
         repro, fixed = (self._blamed(variant) for variant in Variant)
         suspect = next((own for own in (fixed, repro) if len(own) > 1), fixed if len(fixed) > len(repro) else [])
         if not suspect:
@@ -278,7 +283,7 @@ class Tally:
         return f"{runs} failed with what may be its own fault or the machine's ({suspect[0].infra})"
 
     def _blamed(self, variant: Variant) -> list[Trial]:
-        """Return the trials that failed by themselves, and whose output puts the blame on the machine."""
+        """Return the trials that ran, failed, and printed something for which the machine is blamed."""
         return [trial for trial in self.trials if trial.variant is variant and trial.infra and trial.mismatches]
 
     @property
@@ -323,14 +328,14 @@ def _commonest(trials: Sequence[Trial], names: Sequence[str]) -> int:
 
 
 def _shown(trials: Sequence[Trial], asked: Terms) -> str:
-    """How trials that were as expected show the failure: by how they ended, or where they ran through, by numbers."""
+    """How trials that were as expected show the failure: by their end, or by numbers if they ran to their end."""
     if any(trial.observation.failed for trial in trials):
         return endings(trials)
     return ", ".join(["ran to its end", *_numbers(trials, asked)])
 
 
 def _numbers(trials: Sequence[Trial], asked: Terms) -> Iterator[str]:
-    """What differs, what grows, then the figures: those that tell repro from fixed where there are any."""
+    """What differs, what grows, then the figures: if some of them tell repro from fixed, only those."""
     for name in asked.differs:
         yield f"{name} has {len(digests(trials, name))} values"
     grown = [trial.growth for trial in trials if trial.growth is not None]
@@ -345,7 +350,7 @@ def _numbers(trials: Sequence[Trial], asked: Terms) -> Iterator[str]:
 
 
 def _share(repro: Rate, asked: Terms) -> str:
-    if asked.differs:  # no property of a single run
+    if asked.differs:  # a single run can't differ, so there is no share of the runs
         return f"{repro.n} runs"
     interval = f" ({_interval(repro)})" if asked.rate else ""
     return f"{repro.k} of {repro.n} runs{interval}"
@@ -387,7 +392,7 @@ def _demand_in_words(demand: Demand | None, repro: Rate) -> Iterator[str]:
     what = f"a rate {demand.rate}" if demand.rate else f"different values of {', '.join(demand.differs)}"
     yield f"asked of repro: {what} in at most {demand.most} runs"
     if demand.clean:
-        kind, free = ("equal", 1) if demand.differs else ("clean", 0)  # the first has nothing to differ from
+        kind, free = ("equal", 1) if demand.differs else ("clean", 0)  # the first output has nothing to differ from
         chance = (1 - repro.low) ** (demand.clean - free)
         yield (
             f"asked of fixed: {demand.clean} {kind} runs; at a rate of {repro.low:.4f}, the lower end of repro's 95 % "

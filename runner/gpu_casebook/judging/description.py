@@ -38,7 +38,7 @@ def exception(seen: Observation) -> str:
 
 
 def telling_line(message: str) -> str:
-    """Return the first line; Triton's compiler begins with the place and the source, and says last what is wrong."""
+    """Return the first line, or the last line of a message of Triton's compiler, which starts with place and source."""
     written = [line for line in message.splitlines() if line.strip()]
     if not written:
         return ""
@@ -64,7 +64,7 @@ def digests(trials: Iterable[Trial], name: str) -> Counter[str]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """0.2506, or 0.2501 to 0.2512, or 1 or nan."""
+    """Return values in few words, such as "0.2506", "0.2501 to 0.2512" or "1 or nan"."""
     numbers = sorted(value for value in values if not math.isnan(value))
     ends = dict.fromkeys(map(number, (*numbers[:1], *numbers[-1:])))
     parts = [" to ".join(ends)] if ends else []
@@ -72,7 +72,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Four digits; whole numbers whole."""
+    """Return a number with four digits; a whole number with all of them."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e9 else f"{value:.4g}"
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from signal import Signals, strsignal
 from statistics import median
 from typing import NamedTuple
@@ -31,16 +31,22 @@ class Judgement(NamedTuple):
 
 
 def observe(result: TrialResult, script: str = "") -> Observation:
-    """Read off a result all that an expectation can name, whatever was declared.
+    """Return all that an expectation can name, whether or not this case's expectation names it.
 
-    `script` is the name of the trial's own, so that the exception of another that it started is not taken for its own.
+    `script` is the name of the trial's own script: an exception of another script that it started is not its own.
     """
     stdout, stderr = without_escapes(result.stdout), without_escapes(result.stderr)
     raised = _raised(result, script)
     clear = raised if raised and not raised.unclear else None
-    ended = {name: value for name, value in vars(result).items() if name in Observation.model_fields}
     return Observation(
-        **ended,
+        exit_status=result.exit_status,
+        signal=result.signal,
+        timed_out=result.timed_out,
+        hung=result.hung,
+        hung_after_s=result.hung_after_s,
+        slow=result.slow,
+        stacks=list(result.stacks),
+        out_of_memory=result.out_of_memory,
         exception=clear.type if clear else None,
         message=clear.message if clear else None,
         causes=list(clear.causes) if clear else [],
@@ -183,7 +189,7 @@ def _wrong_figures(expected: Expectation, seen: Observation) -> Iterator[str]:
 
 
 def _wrong_digests(expected: Expectation, seen: Observation) -> Iterator[str]:
-    """One trial can only print them or not; whether they differ is seen over all trials."""
+    """A single trial only shows whether they were printed. Whether they differ is decided over all trials."""
     for name in dict.fromkeys([*expected.differs, *expected.same]):
         if name in seen.contradicted:
             yield f"digest {name}: was printed with different values"
@@ -198,14 +204,20 @@ def _wrong_growth(expected: Growth, seen: Observation) -> Iterator[str]:
         yield f"{declared}, was printed with different values"
     elif len(points) < expected.steps:
         yield f"{declared}, saw {len(points)} steps after warm-up where {expected.steps} are needed"
-    elif not expected.per_step.holds(per_step := slope(points)):
-        yield f"{declared}, saw {per_step:.6g}"
-    elif not expected.per_step.holds(apart := slope(without_jump(points))):
-        yield f"{declared}, saw nearly all of it at one step, and {apart:.6g} apart from that"
-    elif not expected.per_step.holds(late := slope(without_jump(points)[len(points) // 2 :])):
-        yield f"{declared}, saw {late:.6g} in the later half of the steps"
-    elif expected.per_step.holds(math.inf) and not expected.per_step.holds(kept := lasting(without_jump(points))):
-        yield f"{declared}, saw it come and go, and {kept:.6g} from the first half of the steps to the later one"
+    else:
+        wrong = (told for estimate, told in _estimates(expected, points) if not expected.per_step.holds(estimate))
+        yield from (f"{declared}, saw {told}" for told in islice(wrong, 1))
+
+
+def _estimates(expected: Growth, points: Sequence[tuple[int, float]]) -> Iterator[tuple[float, str]]:
+    """Yield estimates of the growth, each of which the bound must hold for, and what to say where it does not."""
+    yield (per_step := slope(points)), f"{per_step:.6g}"
+    level = without_jump(points)
+    yield (apart := slope(level)), f"nearly all of it at one step, and {apart:.6g} apart from that"
+    yield (late := slope(level[len(points) // 2 :])), f"{late:.6g} in the later half of the steps"
+    if expected.per_step.holds(math.inf):  # a leak is declared, and not that there is none
+        kept = lasting(level)
+        yield kept, f"it come and go, and {kept:.6g} from the first half of the steps to the later one"
 
 
 def _wrong_end(expected: Expectation, seen: Observation) -> Iterator[str]:
@@ -243,9 +255,10 @@ def _wrong_message(expected: Expectation, seen: Observation, result: TrialResult
 
 
 def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> str | None:
-    """Return the CUDA error that ended the process. One printed before an exception of another kind was survived.
+    """Return the CUDA error that ended the process.
 
-    Where no exception ended it, one that is reported counts; one that a help text speaks of does not.
+    If an exception of another kind ended it, the process had survived CUDA errors that it printed earlier. If no
+    exception ended it, an error that is reported counts, and one that only a help text mentions does not.
     """
     _, aborted, abort = stderr.rpartition("terminate called ")
     texts = [abort] if aborted else []
@@ -260,9 +273,9 @@ def _cuda_error(stdout: str, stderr: str, raised: tracebacks.Raised | None) -> s
 def slope(points: Sequence[tuple[int, float]]) -> float:
     """Return the median of the slopes between any two points (Theil 1950, Sen 1968), in units of the values per step.
 
-    NaN for fewer than two points, and where a value is not finite. Why not the median of the differences from step
-    to step: allocators take memory in blocks, so a leak is a staircase whose steps are mostly level. Why not least
-    squares: one step at which memory comes and goes would tilt the line.
+    NaN for fewer than two points, and if a value is not finite. Why not the median of the differences from step to
+    step: allocators take memory in blocks, so the curve of a leak is a staircase, and most of its differences are 0.
+    Why not least squares: one step at which memory comes and goes would tilt the line.
     """
     if len(points) < 2 or not all(math.isfinite(value) for _, value in points):
         return math.nan
@@ -270,10 +283,10 @@ def slope(points: Sequence[tuple[int, float]]) -> float:
 
 
 def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
-    """Remove a single jump that accounts for >= 90 % of all movement; without one, the points as they are.
+    """Remove a single jump that makes up at least 90 % of all movement; return the points unchanged if there is none.
 
-    A one-off allocation in the middle gives most pairs of points a slope, and is no leak. The blocks of a leak are
-    several, so none of them is nearly all of it.
+    A one-off allocation in the middle gives most pairs of points a slope, and is no leak. A leak takes several blocks,
+    and none of them makes up nearly all of it.
     """
     moves = [late - early for (_, early), (_, late) in pairwise(points)]
     largest = max(moves, key=abs, default=0.0)
@@ -284,9 +297,9 @@ def without_jump(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, flo
 
 
 def lasting(points: Sequence[tuple[int, float]]) -> float:
-    """Return what both the highest and the lowest value gain per step from the first half of the points to the later.
+    """Return the gain per step between both halves of the points, of the highest or lowest value: the lesser of both.
 
-    Of memory that comes and goes in turns, such as garbage that is collected now and then, one of them gains nothing.
+    If memory comes and goes in turns, such as garbage that is collected now and then, one of the two gains nothing.
     """
     half = len(points) // 2
     first, later = points[:half], points[half:]

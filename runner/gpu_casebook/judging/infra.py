@@ -1,7 +1,7 @@
 """Failures of the machine, recognized by what a failing program printed. Pure.
 
-Only looked at in trials that failed in another way than was declared: a case about one of these errors can still be
-confirmed. A missing import is none of them; it is a broken environment, and that is the case's own business.
+Only trials that failed in another way than declared are looked at, so a case about one of these errors can still be
+confirmed. A missing import is not among them: it means a broken environment, which is a fault of the case.
 """
 
 import re

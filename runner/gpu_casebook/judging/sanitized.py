@@ -1,8 +1,8 @@
 """Trials under compute-sanitizer: what they show of the finding that a case declares, and the verdict. Pure.
 
-Ordinary trials decide alone whether the failure is there and whether the fix holds. Where they confirm a case that
-declares a finding, that finding must be there besides: in every sanitized trial of repro, while the same tool comes to
-its end without one in fixed. A tool that is not there, or that gives no report, says nothing about the case.
+Ordinary trials alone decide whether the failure is there and whether the fix holds. If they confirm a case that
+declares a finding, the finding must be there as well, in every sanitized trial of repro. In fixed, the same tool must
+come to its end without a finding. A tool that is missing, or that gives no report, says nothing about the case.
 """
 
 import re
@@ -18,8 +18,8 @@ from gpu_casebook.reading.sanitizer import parse, summary
 from gpu_casebook.text import without_escapes
 from gpu_casebook.trial import TrialResult
 
-TRIALS = 1
-"""Of each variant: what the tool finds does not come and go as a crash may."""
+SANITIZED_TRIALS = 1
+"""Trials of each variant under the tool: what it finds does not come and go as a crash may."""
 
 
 def report(
@@ -34,7 +34,7 @@ def report(
     printed = "" if result.infra else result.stdout
     findings, closing = grouped(parse(printed, tool)), summary(printed)
     if closing and not closing.errors:
-        # The program's own lines can begin as the tool's do. What it counts no error for is none.
+        # Lines of the program itself can look like the tool's. If the tool counts no error, they are no finding.
         findings = [finding for finding in findings if finding.kind is not Kind.OTHER]
     positions = (at for at, finding in enumerate(findings) if declared and not mismatches(declared, finding))
     return SanitizerReport(
@@ -60,7 +60,7 @@ def _why_missing(result: TrialResult, tool: Tool) -> str:
 
 
 def judge_repro(expected: SanitizerFinding, found: SanitizerReport) -> Judgement:
-    """As expected if the finding is there, however the program ended: under the tool a fault ends it otherwise."""
+    """As expected if the finding is there. How the program ended does not count, because the tool changes that."""
     if found.declared is not None:
         return Judgement(Outcome.AS_EXPECTED)
     if found.summary is None:
@@ -89,14 +89,14 @@ def mismatches(expected: SanitizerFinding, finding: Finding) -> list[str]:
 
 
 def _names(declared: str, function: str) -> bool:
-    """Whether a function is the declared one: by its bare name, or where more is declared by any whole part."""
+    """Whether a function is the declared one: by its bare name, or if more is declared, by any whole part."""
     if re.fullmatch(r"\w+", declared):
         return short_name(function) == declared
     return re.search(rf"(?<!\w){re.escape(declared)}(?!\w)", function) is not None
 
 
 def judge_fixed(expected: Expectation, found: SanitizerReport, result: TrialResult, seen: Observation) -> Judgement:
-    """As expected if the tool came to its end, counted no error and printed none, and the fix gave its proof."""
+    """As expected if the tool came to its end, counted and printed no error, and the script does what fixed must do."""
     if found.summary is None:
         return _no_report(found)
     others = [sentence(finding) for finding in found.findings if finding.kind is not Kind.TOOL]
@@ -116,7 +116,7 @@ def _no_report(found: SanitizerReport) -> Judgement:
 
 
 def settled(decision: Decision, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> Decision:
-    """Return the verdict after the sanitized trials. Only one that would be confirmed can become another."""
+    """Return the verdict after the sanitized trials. They can only change a verdict that would be confirmed."""
     if not sanitized:
         return decision
     verdict, headline = decision.verdict, decision.reasons[0]

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import os
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -230,8 +231,9 @@ def _files(directory: Path, shown: str) -> tuple[list[str], list[Problem]]:
 
     Nothing is followed or opened but the scripts: a link may lead to what is nobody's business, a FIFO has no end.
     """
-    names, problems, total, places = list[str](), list[Problem](), 0, [""]
-    for inside in places:  # grows on the way
+    names, problems, total, queue = list[str](), list[Problem](), 0, deque([""])
+    while queue:
+        inside = queue.popleft()
         try:
             with os.scandir(directory / inside) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
@@ -241,7 +243,7 @@ def _files(directory: Path, shown: str) -> tuple[list[str], list[Problem]]:
         for entry in found:
             name = f"{inside}{entry.name}"
             if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
-                places.append(f"{name}/")
+                queue.append(f"{name}/")
             elif not entry.is_dir(follow_symlinks=False):
                 names.append(name)
                 bytes_ = entry.stat(follow_symlinks=False).st_size

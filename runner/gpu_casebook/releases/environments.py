@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.engines.guard import Guard, guarded, tries
+from gpu_casebook.engines.guard import Guard, attempts, guarded
 from gpu_casebook.errors import BuildError, MachineError, UsageError
 from gpu_casebook.judging.signature import Reading, Signature
 from gpu_casebook.kinds import Variant
@@ -93,7 +93,7 @@ class EngineEnvironments:
         request = plan.request(self.variant, plan.case.payload())
 
         def run_trial() -> Reading:
-            readings = tries(lambda: self.signature.read(self.guard.run(prepared, request)), _is_spoiled)
+            readings = attempts(lambda: self.signature.read(self.guard.run(prepared, request)), _is_spoiled)
             if _is_spoiled(readings[-1]):
                 why = f"the machine spoiled all {len(readings)} tries of a trial: {readings[-1].summary}"
                 raise MachineError(f"{why}; fix that and run the command again (bisect: with --resume)")

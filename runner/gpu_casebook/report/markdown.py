@@ -113,13 +113,6 @@ def render_template(template: str, *, package: str = "gpu_casebook.report", **va
     return Markdown(_environment(package).get_template(template).render(**values))
 
 
-def compile_templates() -> None:
-    """Compile the templates of the reports, which `render_template` would do when each is first used."""
-    environment = _environment("gpu_casebook.report")
-    for template in environment.list_templates():
-        environment.get_template(template)
-
-
 @cache
 def _environment(package: str) -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 slow to import: not before a page

@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def share(self) -> int | None:
-        """Return what a trial takes of each GPU, in bytes; None if nobody else may have it meanwhile."""
+        """Return how many bytes of each GPU a trial takes; None if nobody else may use the GPU meanwhile."""
         return None if self.case.alone(self.environment) else self.spec.gpu_memory or 0
 
     @property
@@ -85,8 +85,8 @@ class Plan:
     def refuse_unfit(self, found: Mapping[Variant, Attestation]) -> None:
         """Raise UnfitError where an environment lacks what the manifest requires.
 
-        What its trials showed there would be the failure of an import. Another version is drift, and NVIDIA's images
-        call their builds pytorch-triton.
+        Its trials would only show that an import fails. A package of another version is drift, and does not count here.
+        NVIDIA's images call their build of Triton pytorch-triton.
         """
         lacking = {
             name: version
@@ -169,7 +169,10 @@ def _plan(case: Case, name: str, options: Options, found: Sequence[hardware.Host
 def _chosen(
     spec: EnvironmentSpec, found: Sequence[hardware.HostGpu] | None, wanted: Sequence[int] | None
 ) -> Sequence[int]:
-    """Return the GPUs that were named, else the suitable ones with the most free memory, else the first ones."""
+    """Return the GPUs that were named, or else the suitable ones with the most free memory.
+
+    Of a remote engine, whose GPUs are not known, return the first ones.
+    """
     if wanted is not None:
         return tuple(wanted)[: spec.gpus]
     fit = range(spec.gpus) if found is None else hardware.suitable(spec, found)
@@ -194,7 +197,8 @@ def why_not(
 ) -> str | None:
     """Return why `spec` cannot run here, or None if it can.
 
-    `found` is None where the engine is remote and its GPUs are unknown; of those, `wanted` were named.
+    `found` are the GPUs of this machine; None if the engine is remote and its GPUs are unknown. `wanted` are the
+    indices of those that were named, if any were.
     """
     if spec.build and not engine.has_images:
         return f"{', '.join(spec.build)} must be built from source, which the {engine.name} engine does not; use docker"

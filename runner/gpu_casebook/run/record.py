@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.evidence import (
@@ -15,9 +15,11 @@ from gpu_casebook.evidence import (
     Evidence,
     Observation,
     ProbeRecord,
+    SanitizerReport,
     Sharing,
     Trial,
     UpstreamFacts,
+    Xid,
 )
 from gpu_casebook.judging.decision import Decision
 from gpu_casebook.judging.expectation import Judgement, lines
@@ -32,25 +34,27 @@ from gpu_casebook.run.plan import Plan
 from gpu_casebook.trial import TrialResult
 
 
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a run found out. `places` has what each variant ran in."""
+
+    places: Mapping[Variant, AttestedEnvironment]
+    trials: Sequence[Trial]
+    sharing: Sharing | None
+    loaded: Mapping[Variant, Loaded]
+    sanitized: Sequence[Trial]
+    decision: Decision
+    probes: Sequence[ProbeRecord]
+
+
 def evidence(
-    plan: Plan,
-    engine: Engine,
-    places: Mapping[Variant, AttestedEnvironment],
-    *,
-    decision: Decision,
-    trials: Sequence[Trial],
-    sanitized: Sequence[Trial],
-    probes: Sequence[ProbeRecord],
-    loaded: Mapping[Variant, Loaded],
-    sharing: Sharing | None,
-    started: datetime,
-    durations: Durations,
-    runner: str,
+    plan: Plan, engine: Engine, found: Findings, *, started: datetime, durations: Durations, runner: str
 ) -> Evidence:
-    """Put everything into one document. `places` has what each variant ran in."""
+    """Put everything into one document."""
+    places, decision = found.places, found.decision
     return Evidence(
         case=case_facts(plan.case, plan.environment),
-        environment=_environment_facts(plan, places, loaded),
+        environment=_environment_facts(plan, places, found.loaded),
         engine=EngineFacts(
             name=engine.name,
             version=engine.version,
@@ -62,11 +66,11 @@ def evidence(
         reasons=list(decision.reasons),
         rates=decision.rates,
         demand=decision.demand,
-        trials=list(trials),
-        sharing=sharing,
+        trials=list(found.trials),
+        sharing=found.sharing,
         short=plan.trials < plan.case.manifest.trials,
-        sanitized=list(sanitized),
-        probes=list(probes),
+        sanitized=list(found.sanitized),
+        probes=list(found.probes),
         started=started,
         durations=durations,
         command=plan.command(engine.name),
@@ -133,21 +137,31 @@ def sanitizer_lines(declared: SanitizerFinding | None, variant: Variant) -> list
 
 
 def judged(
-    variant: Variant, number: int, result: TrialResult, seen: Observation, judgement: Judgement, **more: Any
+    variant: Variant,
+    number: int,
+    result: TrialResult,
+    seen: Observation,
+    judgement: Judgement,
+    *,
+    growth: float | None = None,
+    xids: Sequence[Xid] = (),
+    sanitizer: SanitizerReport | None = None,
 ) -> Trial:
-    """Return the record of one trial; `more` are fields that only some trials have."""
+    """Return the record of one trial."""
     return Trial(
         variant=variant,
         number=number,
         outcome=judgement.outcome,
         mismatches=list(judgement.mismatches),
         infra=judgement.infra,
+        growth=growth,
         observation=seen,
         started=result.started,
         duration_s=result.duration_s,
         stdout=result.stdout,
         stderr=result.stderr,
-        **more,
+        sanitizer=sanitizer,
+        xids=list(xids),
     )
 
 

@@ -1,8 +1,8 @@
 """Launch blocking as a probe: where a CUDA error surfaced, and where the launch was that made it.
 
-Kernels run while the script goes on, so their errors are raised by whatever call comes next. With
-CUDA_LAUNCH_BLOCKING=1 each launch waits for its kernel, and raises the error itself. The exception's type may then be
-another (torch.AcceleratorError, but RuntimeError from Triton's launcher): the same failure means the same CUDA error.
+Kernels run while the script goes on, so some later call raises their errors. With CUDA_LAUNCH_BLOCKING=1 each launch
+waits for its kernel and raises the error itself. The exception may then have another type: torch.AcceleratorError from
+PyTorch becomes RuntimeError from Triton's launcher. So it counts as the same failure if the CUDA error is the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

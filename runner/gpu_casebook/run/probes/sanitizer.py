@@ -93,7 +93,7 @@ class SanitizedRun(NamedTuple):
 
 
 def under(bench: Bench, tool: Tool, variant: Variant, limits: Limits) -> SanitizedRun:
-    """Run a script under a tool; once more with PyTorch's caching allocator if the script captures a CUDA graph."""
+    """Run a script under a tool. If it captures a CUDA graph, run it again, with PyTorch's caching allocator."""
     program = _program(bench.ask(variant, script("locate")))
     if program is None:
         return SanitizedRun(TrialResult(stdout="", stderr="", duration_s=0.0, infra=NOT_THERE), None, cached=False)
