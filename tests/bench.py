@@ -53,8 +53,8 @@ def case_command(engine: str, trials: int, reports: str) -> list[str]:
 
 def warm() -> None:
     """Through the venv engine against the bare scripts in the very same environment."""
+    from failure_signature.kinds import Variant
     from gpu_casebook.engines.venv.engine import VenvEngine
-    from gpu_casebook.kinds import Variant
     from gpu_casebook.manifest.case import find
     from gpu_casebook.trial import Recipe
 
@@ -180,8 +180,8 @@ RELEASES = ("21.3", "23.1")
 
 def bisect() -> None:
     """What one step of a bisection adds to installing a version and running the script."""
+    from casebook_workbench.releases.records import bisections
     from gpu_casebook.packages.uv import program
-    from gpu_casebook.releases.records import bisections
     from tests.releases.test_bisect_real import lay_out
 
     with tempfile.TemporaryDirectory() as directory:
@@ -216,11 +216,11 @@ def disk() -> None:
 
     Of the images that are there: nothing is built.
     """
+    from casebook_workbench.upkeep import usage as shares
+    from failure_signature.text import size
     from gpu_casebook.daemon.client import connect
     from gpu_casebook.errors import EngineError
     from gpu_casebook.run.plan import recipes
-    from gpu_casebook.text import size
-    from gpu_casebook.upkeep import usage as shares
 
     try:
         client = connect()
@@ -288,7 +288,7 @@ def gpu_share() -> None:
 def site() -> None:
     """The site of the corpus and of 1,000 cases: how long it takes, and its size for each case."""
     sys.path.insert(0, str(ROOT))
-    from gpu_casebook.catalogue.site.build import build
+    from casebook_workbench.catalogue.site.build import build
 
     with tempfile.TemporaryDirectory() as home:
         many = Path(home, "many")

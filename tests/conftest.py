@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from failure_signature.kinds import Variant
 from gpu_casebook.daemon import podman
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images.build import ensure
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.run import attesting
 from gpu_casebook.run import trials as side_by_side

@@ -5,8 +5,8 @@
 
 from pathlib import Path
 
+from failure_signature.kinds import Variant
 from gpu_casebook.evidence import Evidence
-from gpu_casebook.kinds import Variant
 
 ROOT = Path(__file__).resolve().parents[1]
 CASE, SERIES = "tokenizers-long-string-leak", "resident_bytes"

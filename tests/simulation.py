@@ -15,13 +15,13 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from gpu_casebook.evidence import Rate
-from gpu_casebook.judging import decision
-from gpu_casebook.judging.decision import Tally, Terms
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
+from failure_signature.bounds import Bound
+from failure_signature.judging import decision
+from failure_signature.judging.decision import Tally, Terms
+from failure_signature.kinds import Variant
+from failure_signature.statistics import Interval, wilson
+from failure_signature.trials import Rate
 from gpu_casebook.manifest.model import CLEAN
-from gpu_casebook.statistics import Interval, wilson
 from tests.synthetic import trials
 
 SEED = 20261121
@@ -146,7 +146,9 @@ def worst_of_two_outputs(asked: Terms, steps: int = 100) -> float:
 def with_plain_estimate(asked: Terms) -> Design:
     """The same, had the number of clean trials followed from k / n itself, not from its interval's lower end."""
     design = Design(asked)
-    with patch("gpu_casebook.judging.decision.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)):
+    with patch(
+        "failure_signature.judging.decision.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)
+    ):
         worst(design)  # fills the tables
     return design
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus.journal import Journal
-from gpu_casebook.corpus.model import Run
+from casebook_workbench.corpus.journal import Journal
+from casebook_workbench.corpus.model import Run
 from tests.corpus.report.example import finished, job, run
 from tests.fakes import locked
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from failure_signature.kinds import Area, Failure, Variant
 from gpu_casebook import cli
 from gpu_casebook.evidence import Evidence
-from gpu_casebook.kinds import Area, Failure, Variant
 from tests import picture
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-MODULE = "gpu_casebook.judging.signature"
+MODULE = "failure_signature.judging.signature"
 """What the page calls `failure_signature`."""
 BLOCKS = re.findall(r"(?s)```python\n(.*?)```", (Path(__file__).parents[1] / "docs" / "signature.md").read_text())
 FAILS = "raise ValueError('sizes differ by 2')"

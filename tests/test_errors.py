@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from failure_signature.trials import Verdict
 from gpu_casebook.errors import CasebookError, ExitStatus
-from gpu_casebook.evidence import Verdict
 
 ROOT = Path(__file__).parents[1]
 STATUS = re.compile(r"(?:[;:]|After) (\d+)\b")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_path, load
-from gpu_casebook.kinds import Variant
 from tests.report.example import FIXED, REPRO, evidence, simulated
 
 

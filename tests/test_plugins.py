@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.corpus.run import WORKERS, workers
+from casebook_workbench.doctor import gather
 from gpu_casebook import __version__, plugins
-from gpu_casebook.corpus.run import WORKERS, workers
-from gpu_casebook.doctor import gather
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import EngineError, UsageError
 

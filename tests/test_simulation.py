@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.judging.decision import Tally, Terms, decide
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
+from failure_signature.bounds import Bound
+from failure_signature.judging.decision import Tally, Terms, decide
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.manifest.model import CLEAN, DIFFERING, TRIALS
 from gpu_casebook.manifest.rules import breaches
 from tests.simulation import (

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.matrix import matrix
+from failure_signature.trials import Verdict
 from gpu_casebook import cli
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.matrix import matrix
-from gpu_casebook.evidence import Verdict
 from tests.conftest import Checkout
 from tests.corpus.report.example import MASK, RWKV, finished, run
 from tests.corpus.report.example import job as one_job

@@ -25,11 +25,12 @@ from pydantic import ValidationError
 
 from casebook_ray import node as on_node
 from casebook_ray.node import Attested, Came
-from gpu_casebook.corpus import worker
-from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.model import End, Settings, ended
-from gpu_casebook.corpus.pool import SPARE_S, WORK
-from gpu_casebook.corpus.schedule import impossible
+from casebook_workbench.corpus import worker
+from casebook_workbench.corpus.events import Event, Machine, Start
+from casebook_workbench.corpus.model import End, Settings, ended
+from casebook_workbench.corpus.pool import SPARE_S, WORK
+from casebook_workbench.corpus.schedule import impossible
+from failure_signature.text import one_line, plural
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
@@ -37,7 +38,6 @@ from gpu_casebook.evidence import Evidence, evidence_path, keep
 from gpu_casebook.files import disk_is_full, os_reason
 from gpu_casebook.places import images_of
 from gpu_casebook.revision import own_revision
-from gpu_casebook.text import one_line, plural
 
 LOCAL, AUTO = "local", "auto"
 CAPABILITY_LABEL = "casebook-compute-capability"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.model import Job, Settings
-from gpu_casebook.corpus.pool import SPARE_S, WorkerProcess, end_all
-from gpu_casebook.corpus.schedule import suitable
-from gpu_casebook.corpus.worker import STOP_S
+from casebook_workbench.corpus.events import Event, Machine, Start
+from casebook_workbench.corpus.model import Job, Settings
+from casebook_workbench.corpus.pool import SPARE_S, WorkerProcess, end_all
+from casebook_workbench.corpus.schedule import suitable
+from casebook_workbench.corpus.worker import STOP_S
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.document import Document

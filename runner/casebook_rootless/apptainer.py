@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from casebook_rootless.unpacked import UnpackedEngine
-from gpu_casebook.trial import CASE_DIRECTORY
+from failure_signature.result import CASE_DIRECTORY
 
 
 class ApptainerEngine(UnpackedEngine):

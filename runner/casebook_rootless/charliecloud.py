@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Self
 
 from casebook_rootless.unpacked import DRIVER, UnpackedEngine
+from failure_signature.result import CASE_DIRECTORY
 from gpu_casebook.engines import scratch
 from gpu_casebook.errors import EngineError
-from gpu_casebook.trial import CASE_DIRECTORY
 
 _NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 

@@ -18,6 +18,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 from platformdirs import user_cache_path
 
 from casebook_rootless.archive import UnpackedImage, make_mount_points, unpack, unpacked
+from failure_signature.result import CASE_DIRECTORY, TrialResult
+from failure_signature.text import path_list
 from gpu_casebook.devices.driver import HostFacts, host_facts, passthrough
 from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
@@ -31,8 +33,7 @@ from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import bases, build
 from gpu_casebook.locking import sole
 from gpu_casebook.places import images_of
-from gpu_casebook.text import path_list
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 TOOLS = "/casebook"  # where a watched trial has what lets it say where it stands
 DRIVER = "/usr/local/nvidia"  # where a trial with GPUs has the driver's files

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author import check
-from gpu_casebook.author.check import blanks, check_all
-from gpu_casebook.author.draft import blank
+from casebook_workbench.author import check
+from casebook_workbench.author.check import blanks, check_all
+from casebook_workbench.author.draft import blank
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import Severity, UsageError
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest import case as manifest_case
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.rules import BLANK
@@ -85,8 +85,15 @@ class TestCorpus:
         assert [*dict.fromkeys(each.path.split("/")[1] for each in alone)] == names
 
     def test_only_what_it_needs_is_imported(self) -> None:
-        names = ["jinja2", "rich", "docker", "gpu_casebook.redact", "gpu_casebook.evidence", "gpu_casebook.engines"]
-        code = f"import sys, gpu_casebook.author.check\nprint([each for each in {names} if each in sys.modules])"
+        names = [
+            "jinja2",
+            "rich",
+            "docker",
+            "casebook_workbench.redact",
+            "gpu_casebook.evidence",
+            "gpu_casebook.engines",
+        ]
+        code = f"import sys, casebook_workbench.author.check\nprint([each for each in {names} if each in sys.modules])"
         environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "runner")}
         done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
         assert done.stdout == "[]\n"

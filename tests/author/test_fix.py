@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author.check import check_all
-from gpu_casebook.author.fix import of_fix, of_script
+from casebook_workbench.author.check import check_all
+from casebook_workbench.author.fix import of_fix, of_script
+from failure_signature.expectation import Expectation
 from gpu_casebook.errors import Problem
 from gpu_casebook.manifest.case import discover, find, known_images
-from gpu_casebook.manifest.model import Expectation, Provenance
+from gpu_casebook.manifest.model import Provenance
 
 ROOT = Path(__file__).parents[2]
 FIGURES = Expectation.model_validate({"figures": {"rel_err": "< 1e-5"}})

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook import cli
 from gpu_casebook.cli import base
 from gpu_casebook.daemon import podman
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import EngineError, ExitStatus, UsageError
-from gpu_casebook.evidence import ImageFacts, Verdict
+from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import build
-from gpu_casebook.trial import Note, Recipe, TrialResult
+from gpu_casebook.trial import Note, Recipe
 from tests.conftest import Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.corpus import journal, summary
+from casebook_workbench.corpus.cli import EPILOG, age
+from casebook_workbench.corpus.model import End, Run
 from gpu_casebook import cli
-from gpu_casebook.corpus import journal, summary
-from gpu_casebook.corpus.cli import EPILOG, age
-from gpu_casebook.corpus.model import End, Run
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import load
 from tests.conftest import Checkout

@@ -18,11 +18,12 @@ import pytest
 from casebook_ray import fleet as module
 from casebook_ray.fleet import CAPABILITY_LABEL, Fleet, _Task, described, machine_of, unfit
 from casebook_ray.node import Attested, Came
-from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.model import End, Finished, Settings
+from casebook_workbench.corpus.events import Event, Machine, Start
+from casebook_workbench.corpus.model import End, Finished, Settings
+from failure_signature.trials import Verdict
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
-from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.evidence import Evidence
 from tests.conftest import PLAIN
 from tests.corpus.pool_jobs import job
 from tests.fakes import locked

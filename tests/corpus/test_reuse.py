@@ -11,21 +11,23 @@ from typing import Any
 
 import pytest
 
+from casebook_workbench.corpus import reuse as module
+from casebook_workbench.corpus.model import End, Finished, Job, Settings
+from casebook_workbench.corpus.reuse import NONE_YET, Here, reuse, why_not
+from failure_signature.kinds import Grade
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import reuse as module
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.corpus.reuse import NONE_YET, Here, reuse, why_not
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.output import cut_middle
 from gpu_casebook.errors import ManifestError
-from gpu_casebook.evidence import Evidence, Gpu, ImageFacts, Verdict, evidence_path, load
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import Evidence, Gpu, ImageFacts, evidence_path, load
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
-from gpu_casebook.trial import GpuAccess, Recipe, TrialResult, Watch
+from gpu_casebook.trial import GpuAccess, Recipe, Watch
 from tests.conftest import Checkout, write_locks
 from tests.fakes import ATTESTED, FIXED, LOCK, REPRO, FakeEngine
 

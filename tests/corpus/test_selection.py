@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.model import End, Finished, Job
-from gpu_casebook.corpus.selection import (
+from casebook_workbench.corpus.model import End, Finished, Job
+from casebook_workbench.corpus.selection import (
     _CODE,
     _DECIDES_NOTHING,
     Chosen,
@@ -127,7 +127,7 @@ def test_a_manifest_that_breaks_the_reader_is_its_own_result(three: Checkout, mo
             raise RecursionError("too deep")
         return find(root, id_, images)
 
-    monkeypatch.setattr("gpu_casebook.corpus.selection.find", breaks)
+    monkeypatch.setattr("casebook_workbench.corpus.selection.find", breaks)
     found = chosen(three, environment=["current"])
     assert [(each.job.name, each.reason) for each in found.ended] == [
         ("beta", "it can't be read: RecursionError: too deep")
@@ -169,7 +169,7 @@ class TestChangedSince:
         common = three.root / "images" / "common"
         common.mkdir()
         (common / "system.Dockerfile").write_text("FROM base\n")
-        for path in ("runner/gpu_casebook/judging/verdict.py", "runner/gpu_casebook/report/pages.py"):
+        for path in ("runner/failure_signature/judging/verdict.py", "runner/gpu_casebook/report/pages.py"):
             (three.root / path).parent.mkdir(parents=True)
             (three.root / path).write_text("pass\n")
         git(three, "init", "--quiet", "--initial-branch=main")
@@ -208,14 +208,14 @@ class TestChangedSince:
         assert self.changed(history, "later") == ["alpha-one/interpreter"]
 
     @pytest.mark.parametrize(
-        "path", ["images/common/system.Dockerfile", "images/bases.toml", "runner/gpu_casebook/judging/verdict.py"]
+        "path", ["images/common/system.Dockerfile", "images/bases.toml", "runner/failure_signature/judging/verdict.py"]
     )
     def test_what_every_case_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).write_text("other\n")
         assert len(self.changed(history)) == 3
 
     @pytest.mark.parametrize(
-        "path", ["README.md", "runner/gpu_casebook/report/pages.py", "docs/runner/gpu_casebook/judging/x.py"]
+        "path", ["README.md", "runner/gpu_casebook/report/pages.py", "docs/runner/failure_signature/judging/x.py"]
     )
     def test_what_no_verdict_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus.model import End, Finished, Lost, Run, Settings
-from gpu_casebook.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
+from casebook_workbench.corpus.model import End, Finished, Lost, Run, Settings
+from casebook_workbench.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
+from failure_signature.trials import Verdict
 from gpu_casebook.errors import ExitStatus
-from gpu_casebook.evidence import Verdict
 from tests.corpus.test_journal import NOW, finished, job
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import Finished, Run
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.model import Finished, Run
 from tests.engines.subjects import ROOT, this_python
 from tests.fakes import locked
 

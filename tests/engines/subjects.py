@@ -17,12 +17,13 @@ from unittest import mock
 import psutil
 
 from casebook_rootless.charliecloud import CharliecloudEngine
+from failure_signature.result import TrialResult
 from gpu_casebook.daemon.client import LABEL, Container, DockerClient
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, Recipe, TrialRequest
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from failure_signature.result import status_and_signal
 from gpu_casebook.engines.output import Kept, Neutral, Novelty, cut_middle
-from gpu_casebook.trial import status_and_signal
 
 
 def kept(bound: int, *pieces: bytes) -> str:

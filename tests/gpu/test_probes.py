@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, SanitizerProbe, SanitizerReport, Verdict
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import Kind, Tool
+from failure_signature.trials import Outcome, SanitizerReport, Verdict
+from gpu_casebook.evidence import Evidence, SanitizerProbe
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
 from tests.gpu.conftest import Go

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.grade import graded as known
 from gpu_casebook.cli import app
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import ExitStatus
-from gpu_casebook.grade import graded as known
 from tests.grade.test_grading import CASE, FIXED, SUBJECT, Here, graded
 from tests.grade_table import graded_cases
 

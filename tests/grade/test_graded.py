@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.grade import rules
+from casebook_workbench.grade.graded import SCRIPTS, load
+from casebook_workbench.grade.task import statement
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.grade import rules
-from gpu_casebook.grade.graded import SCRIPTS, load
-from gpu_casebook.grade.task import statement
 from gpu_casebook.manifest.case import find, known_images
 from tests import grade_table
 

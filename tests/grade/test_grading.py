@@ -10,13 +10,14 @@ from typing import Self
 
 import pytest
 
+from casebook_workbench.grade.graded import Graded, Grading
+from casebook_workbench.grade.grading import Mark, candidate_text, grade
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.errors import MachineError, UsageError
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.grade.graded import Graded, Grading
-from gpu_casebook.grade.grading import Mark, candidate_text, grade
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, Recipe, TrialRequest
 from tests import grade_table
 
 CASE = "tokenizers-windows-lost"
@@ -208,8 +209,8 @@ def test_another_diff_is_refused_in_one_line(tmp_path: Path, diff: str, why: str
 
 @pytest.mark.slow
 def test_all_candidates_of_a_real_case_on_the_venv_engine(request: pytest.FixtureRequest) -> None:
+    from failure_signature.kinds import Variant
     from gpu_casebook.engines.venv.engine import VenvEngine
-    from gpu_casebook.kinds import Variant
     from gpu_casebook.run.plan import recipe
 
     real = grade_table.of(CASE)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.grade.harbor import write_task
 from gpu_casebook.errors import UsageError
-from gpu_casebook.grade.harbor import write_task
 from tests.grade.test_grading import CASE, FIXED, SUBJECT, graded
 
 PYTHON = "/usr/bin/python3"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from gpu_casebook.bundle import parts
+from casebook_workbench.bundle import parts
 from gpu_casebook.cli import app
 from gpu_casebook.guest import starter
 from tests.bundle.bundles import WHEEL, archive, listing, members, wheel

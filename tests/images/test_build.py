@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from casebook_workbench.upkeep.usage import remove_unused, usage
 from gpu_casebook.daemon.client import DockerClient
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.guest import only
@@ -26,7 +27,6 @@ from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.index import UnreachableError
 from gpu_casebook.packages.settings import BuildSettings
 from gpu_casebook.trial import Recipe
-from gpu_casebook.upkeep.usage import remove_unused, usage
 from tests.fake_docker import FakeDocker, Image, image
 
 ROOT = Path(__file__).parents[2]

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from casebook_workbench.upkeep.usage import usage
 from gpu_casebook.daemon import registry as registries
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.errors import BuildError, EngineError
@@ -34,7 +35,6 @@ from gpu_casebook.packages import sources
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.pins import SourceFile
 from gpu_casebook.trial import Recipe
-from gpu_casebook.upkeep.usage import usage
 from tests.engines.subjects import eventually
 
 pytestmark = pytest.mark.docker

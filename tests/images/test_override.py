@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.upkeep.usage import usage
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images import override
 from gpu_casebook.trial import Recipe
-from gpu_casebook.upkeep.usage import usage
 
 ROOT = Path(__file__).parents[2]
 EMPTY = Recipe(image="cpu", lock="")

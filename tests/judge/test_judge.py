@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.judge.run import exit_status
-from gpu_casebook.judging.signature import Sign
+from casebook_workbench.judge.run import exit_status
+from failure_signature.judging.signature import Sign
 from tests.conftest import MANIFEST, PLAIN, Checkout
 
 PYTHON = sys.executable

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from casebook_workbench.judge.run import answer, exit_status
+from casebook_workbench.releases.environments import failure
+from casebook_workbench.releases.records import Call, Step
+from casebook_workbench.releases.search import _call, _count
+from failure_signature.expectation import Expectation
+from failure_signature.judging import signature as module
+from failure_signature.judging.signature import Sign, Signature, TrialResult, ended
+from failure_signature.kinds import Variant
 from gpu_casebook.evidence import load
-from gpu_casebook.judge.run import answer, exit_status
-from gpu_casebook.judging import signature as module
-from gpu_casebook.judging.signature import Sign, Signature, TrialResult, ended
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.model import Expectation
-from gpu_casebook.releases.environments import failure
-from gpu_casebook.releases.records import Call, Step
-from gpu_casebook.releases.search import _call, _count
 from tests.judging.test_stored_evidence import EVIDENCE, case, result
 
 TRACE = 'Traceback (most recent call last):\n  File "it.py", line 1, in <module>\n    f()\n'

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from failure_signature.expectation import Expectation
+from failure_signature.judging.decision import decide, terms
+from failure_signature.judging.outcome import judge, observe
+from failure_signature.judging.sanitized import settled
+from failure_signature.judging.signature import Sign, Signature
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, Trial
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Evidence, Observation, Trial, load
-from gpu_casebook.judging.decision import decide, terms
-from gpu_casebook.judging.expectation import judge, observe
-from gpu_casebook.judging.sanitized import settled
-from gpu_casebook.judging.signature import Sign, Signature
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence, load
 from gpu_casebook.manifest.case import Case, find, known_images
-from gpu_casebook.manifest.model import Expectation
-from gpu_casebook.trial import TrialResult
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = sorted(ROOT.glob("reports/evidence/*/*.json"))

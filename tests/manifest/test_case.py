@@ -14,13 +14,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from failure_signature.bounds import Bound
+from failure_signature.expectation import Expectation
+from failure_signature.kinds import Grade, Variant
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest import case
-from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import Case, discover, find, known_images, load
 from gpu_casebook.manifest.document import read
-from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.manifest.schema import SCHEMA, schema_text, write_schema
 from gpu_casebook.pins import pin
 from tests.conftest import IMAGES, MANIFEST, Checkout

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Verdict
+from failure_signature.trials import Verdict
 from tests.mutants.kinds import COUNT, EXCEPTION, FIGURES, HANG, SIGNAL, Kind
 from tests.mutants.mutations import Mutation, Part
 

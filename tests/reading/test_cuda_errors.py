@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from gpu_casebook.reading.cuda_errors import (
+from failure_signature.reading.cuda_errors import (
     CUDA_ERRORS,
     NAMES,
     Assertion,

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from casebook_workbench.releases.environments import Changes, TriedEnvironment, Unusable
+from casebook_workbench.releases.records import Bisection, Question
+from failure_signature.judging.signature import Reading, Sign
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import MachineError
-from gpu_casebook.judging.signature import Reading, Sign
-from gpu_casebook.kinds import Variant
-from gpu_casebook.releases.environments import Changes, TriedEnvironment, Unusable
-from gpu_casebook.releases.records import Bisection, Question
 
 THEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SHOWS = Reading(Sign.SHOWS, "ValueError: off by two")

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.releases import environments as places
+from casebook_workbench.releases import versions
+from casebook_workbench.releases.page import page
+from casebook_workbench.releases.records import Bisection, Call, bisections, record_path
+from casebook_workbench.releases.versions import Releases, parse
+from failure_signature.result import TrialResult
 from gpu_casebook import cli
 from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
-from gpu_casebook.releases import environments as places
-from gpu_casebook.releases import versions
-from gpu_casebook.releases.page import page
-from gpu_casebook.releases.records import Bisection, Call, bisections, record_path
-from gpu_casebook.releases.versions import Releases, parse
-from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 from tests.conftest import Checkout, write_locks
 from tests.fakes import REPRO, FakeEngine
 from tests.run.test_pipeline import H200
@@ -84,7 +85,7 @@ def here(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: 
     monkeypatch.setattr(hardware, "gpus", list)
     monkeypatch.setattr(places, "_locks", lambda: steps)
     monkeypatch.setattr(places, "scratch_lock", locked)
-    monkeypatch.setattr("gpu_casebook.releases.bisect.released", index)
+    monkeypatch.setattr("casebook_workbench.releases.bisect.released", index)
     return checkout.root
 
 
@@ -237,7 +238,7 @@ class TestRefused:
         def away(_package: str) -> Releases:
             raise BuildError("the package index can't be reached: connection refused")
 
-        monkeypatch.setattr("gpu_casebook.releases.bisect.released", away)
+        monkeypatch.setattr("casebook_workbench.releases.bisect.released", away)
         status, said = casebook(*ASKED, *ENDS)
         assert (status, said.endswith("casebook: the package index can't be reached: connection refused\n")) == (
             5,
@@ -343,7 +344,7 @@ def test_a_gpu_is_held_while_trials_run_and_not_while_something_is_installed(
     monkeypatch.setattr(engine, "gpu_access", lambda: GpuAccess(mode="direct"))
     monkeypatch.setattr(engine, "prepare", prepared)
     engine.bad = ["2.2.6"]
-    monkeypatch.setattr("gpu_casebook.releases.bisect.released", lambda package: _of(package, "2.2.5", "2.2.6"))
+    monkeypatch.setattr("casebook_workbench.releases.bisect.released", lambda package: _of(package, "2.2.5", "2.2.6"))
     engine.before_trial = lambda request: told.append(f"trial on {list(request.gpus)}")
     status, said = casebook(*ASKED, "--environment", "current", "--good", "2.2.5", "--bad", "2.2.6")
     assert status == 0, said

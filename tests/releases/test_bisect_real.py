@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.releases import environments as site
+from casebook_workbench.releases.records import Bisection, Call, bisections
 from gpu_casebook import cli
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.releases import environments as site
-from gpu_casebook.releases.records import Bisection, Call, bisections
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,12 +3,12 @@ from collections.abc import Callable
 
 import pytest
 
+from casebook_workbench.releases.environments import failure
+from failure_signature.judging.signature import Sign, Signature
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
 from gpu_casebook.errors import UsageError
-from gpu_casebook.judging.signature import Sign, Signature
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find
-from gpu_casebook.releases.environments import failure
-from gpu_casebook.trial import TrialResult
 from tests.conftest import IMAGES, Checkout
 
 Change = Callable[[str, str], str]

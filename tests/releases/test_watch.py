@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.releases import environments as places
+from casebook_workbench.releases import versions
+from casebook_workbench.releases import watch as watching
+from casebook_workbench.releases.versions import Releases, parse
+from casebook_workbench.releases.watch import attempts, upstream_package
+from failure_signature.result import TrialResult
 from gpu_casebook import cli
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.errors import BuildError
 from gpu_casebook.pins import ORDINARY, Special
-from gpu_casebook.releases import environments as places
-from gpu_casebook.releases import versions
-from gpu_casebook.releases import watch as watching
-from gpu_casebook.releases.versions import Releases, parse
-from gpu_casebook.releases.watch import attempts, upstream_package
 from gpu_casebook.report.watched import State, Watched, known
 from gpu_casebook.run.plan import Skipped
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, Recipe, TrialRequest
 from tests.conftest import IMAGES, Checkout, write_locks
 from tests.fakes import FIXED, LOCK, REPRO, FakeEngine
 
@@ -80,7 +81,7 @@ def world(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
     monkeypatch.setattr(places, "_locks", lambda: steps)
     monkeypatch.setattr(places, "scratch_lock", found.lock)
     monkeypatch.setattr(watching, "released", found.index)
-    monkeypatch.setattr("gpu_casebook.releases.bisect.released", found.index)
+    monkeypatch.setattr("casebook_workbench.releases.bisect.released", found.index)
     return found
 
 

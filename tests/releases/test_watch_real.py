@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.releases import environments as site
 from gpu_casebook import cli
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.releases import environments as site
 from gpu_casebook.report.watched import State, known
 from tests.releases.test_bisect_real import lay_out
 

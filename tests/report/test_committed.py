@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.upkeep.rebuild import render_all
 from gpu_casebook.evidence import evidence_files, evidence_path, load
 from gpu_casebook.report.readme import Readme, mechanism
-from gpu_casebook.upkeep.rebuild import render_all
 
 REPORTS = Path(__file__).parents[2] / "reports"
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from failure_signature.text import one_line, plain
 from gpu_casebook.report.markdown import Markdown, code, codes, fence, link, prose, with_names
-from gpu_casebook.text import one_line, plain
 from tests.report.html import html
 
 HOSTILE = (

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
-from gpu_casebook.kinds import Variant
+from casebook_workbench.upkeep.rebuild import remove_overtaken, render_all
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import Evidence, evidence_path, load
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.pages import index, publish, render
-from gpu_casebook.upkeep.rebuild import remove_overtaken, render_all
 from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})

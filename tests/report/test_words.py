@@ -1,5 +1,5 @@
-from gpu_casebook.evidence import Rate
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.trials import Rate
 from gpu_casebook.report import figures, versions, words
 from tests.report.example import CASE, ENVIRONMENT, evidence
 

@@ -8,9 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from casebook_workbench.corpus.model import Settings
 from gpu_casebook import cli
 from gpu_casebook.cli.base import run_options
-from gpu_casebook.corpus.model import Settings
 from gpu_casebook.run.options import CORPUS, DEFAULTS, FLAGS, Options
 
 OTHER: dict[str, Any] = {

@@ -11,12 +11,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Outcome, Verdict
 from gpu_casebook import console
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict, evidence_path
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence, Sharing, evidence_path
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.manifest.model import CLEAN
 from gpu_casebook.places import reports_of
@@ -24,7 +26,7 @@ from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import GpuAccess, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, TrialRequest
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.devices.test_hardware import H200
 from tests.fakes import FIXED, REPRO, FakeEngine

@@ -1,11 +1,11 @@
 from pathlib import Path
 
+from casebook_workbench.upkeep.usage import CaseUse, Disk, Layer, disk, layers, shares
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, read_pin
 from gpu_casebook.images.stages import Stage, normalised, plan
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.run.plan import recipes
 from gpu_casebook.trial import Recipe
-from gpu_casebook.upkeep.usage import CaseUse, Disk, Layer, disk, layers, shares
 from tests.fake_docker import FakeDocker, Image, image
 
 ROOT = Path(__file__).parents[2]

@@ -219,7 +219,7 @@ def seconds(text: str) -> float:
     """Return the seconds of a duration as case.yaml has it ("90s", "2m") or of a number. Raises UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
-    from gpu_casebook.manifest.model import Seconds
+    from failure_signature.expectation import Seconds
 
     try:
         return TypeAdapter(Seconds).validate_python(float(text) if re.fullmatch(r"[0-9.]+", text) else text)

@@ -13,8 +13,8 @@ from gpu_casebook.errors import ExitStatus, MachineError, UsageError
 from gpu_casebook.files import check_writable, os_reason
 
 if TYPE_CHECKING:
+    from failure_signature.trials import Verdict
     from gpu_casebook.console import Console
-    from gpu_casebook.evidence import Verdict
 
 
 @app.command(name="case", epilog=EPILOG)
@@ -46,9 +46,9 @@ def run_one(
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
+    from failure_signature.trials import Verdict
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
-    from gpu_casebook.evidence import Verdict
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.run.pipeline import run_case
     from gpu_casebook.run.plan import Skipped

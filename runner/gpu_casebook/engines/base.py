@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from failure_signature.result import TrialResult
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import ImageFacts
-from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 Packed = Sequence[tuple[ImageFacts, Sequence[str]]]  # images, each with the keys of its layers, the lowest first
 

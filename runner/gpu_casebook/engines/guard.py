@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 import psutil
 import pynvml
 
+from failure_signature.result import TrialResult
+from failure_signature.trials import Xid
 from gpu_casebook.devices import hardware, kernel_log, ledger
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
 from gpu_casebook.devices.meter import Meter
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Xid
-from gpu_casebook.trial import Note, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, TrialRequest
 
 # How often, and how many times, a GPU is read again until its memory is back.
 POLL_S = 0.5

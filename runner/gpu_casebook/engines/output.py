@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from failure_signature.result import TrialResult, status_and_signal
 from gpu_casebook.engines.watching import FINAL_S, Watched, watch_trial
-from gpu_casebook.trial import TrialRequest, TrialResult, status_and_signal
+from gpu_casebook.trial import TrialRequest
 
 _DIFFERENT_LINES = 100_000
 _OPEN_LINE = 64 * 1024

@@ -15,23 +15,16 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from failure_signature.expectation import Expectation, Model
+from failure_signature.kinds import Failure, Variant
+from failure_signature.text import one_line
 from gpu_casebook.errors import ManifestError, Problem, UsageError
 from gpu_casebook.files import read_bytes, read_text, unreadable
-from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
-from gpu_casebook.manifest.model import (
-    INDEX_LINES,
-    PATTERN_WORDS,
-    EnvironmentSpec,
-    Expectation,
-    Manifest,
-    Model,
-    VariantSpec,
-)
+from gpu_casebook.manifest.model import INDEX_LINES, PATTERN_WORDS, EnvironmentSpec, Manifest, VariantSpec
 from gpu_casebook.manifest.rules import breaches
 from gpu_casebook.pins import SourceFile, source_pins
 from gpu_casebook.places import images_of
-from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"
 _SCRIPTS = [f"{variant.value}.py" for variant in Variant]

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from failure_signature.kinds import Variant
 from gpu_casebook import probe_registry
 from gpu_casebook.evidence import CaseFacts, Evidence, ProbeRecord, SanitizerProbe, evidence_path
-from gpu_casebook.kinds import Variant
 from gpu_casebook.report.diff import shown_fix
 from gpu_casebook.report.figures import without_failure
 from gpu_casebook.report.headline import headline, markdown

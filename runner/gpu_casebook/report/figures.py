@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from gpu_casebook.evidence import Evidence, Trial
-from gpu_casebook.judging.description import number
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.reading.printed import read
+from failure_signature.bounds import Bound
+from failure_signature.judging.description import number
+from failure_signature.kinds import Variant
+from failure_signature.reading.printed import read
+from failure_signature.trials import Trial
+from gpu_casebook.evidence import Evidence
 
 
 def same_figures(trials: Sequence[Trial]) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from failure_signature.text import date, instant, one_line, plain, plural, seconds, size, spread
 from gpu_casebook.report.placement import architectures
 from gpu_casebook.report.versions import changed_versions
 from gpu_casebook.report.words import gpu, interval, page_name, share
 from gpu_casebook.report.worth import packages, seen_on
-from gpu_casebook.text import date, instant, one_line, plain, plural, seconds, size, spread
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -12,9 +12,11 @@ from types import MappingProxyType
 
 from filelock import FileLock
 
-from gpu_casebook.evidence import CaseFacts, Evidence, Verdict, evidence_files, keep, load
+from failure_signature.kinds import Area
+from failure_signature.text import counted
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import CaseFacts, Evidence, evidence_files, keep, load
 from gpu_casebook.files import write_whole
-from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import MANIFEST
 from gpu_casebook.places import cases_of
 from gpu_casebook.report.case_page import case_page
@@ -23,7 +25,6 @@ from gpu_casebook.report.placement import Placed, placed, unseen
 from gpu_casebook.report.readme import Readme
 from gpu_casebook.report.words import page_name
 from gpu_casebook.report.worth import newest, newest_hardware_first
-from gpu_casebook.text import counted
 
 INDEX = "README.md"
 

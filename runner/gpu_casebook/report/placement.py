@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import yaml
 
-from gpu_casebook.evidence import Evidence, Verdict
+from failure_signature.kinds import Area
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.files import read_text
-from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import MAX_CASE_BYTES
 from gpu_casebook.manifest.model import INDEX_LINES
 

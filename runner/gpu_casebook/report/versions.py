@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from packaging.utils import canonicalize_name
 
+from failure_signature.kinds import Variant
 from gpu_casebook.evidence import Evidence, UpstreamFacts
-from gpu_casebook.kinds import Variant
 from gpu_casebook.packages.lock import pins
 
 

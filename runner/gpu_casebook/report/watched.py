@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from gpu_casebook.document import Document, Moment
+from failure_signature.document import Moment
+from failure_signature.text import utc
+from gpu_casebook.document import Document
 from gpu_casebook.evidence import slug
 from gpu_casebook.report.markdown import render_template
-from gpu_casebook.text import utc
 
 
 class State(StrEnum):

@@ -1,7 +1,8 @@
 """Single values as pages say them."""
 
-from gpu_casebook.evidence import Gpu, Rate, slug
-from gpu_casebook.text import size
+from failure_signature.text import size
+from failure_signature.trials import Rate
+from gpu_casebook.evidence import Gpu, slug
 
 
 def share(rate: Rate | None) -> str:

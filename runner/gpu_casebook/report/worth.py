@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from gpu_casebook.evidence import CaseFacts, EnvironmentFacts, Evidence, Verdict
-from gpu_casebook.kinds import Grade, Variant
+from failure_signature.kinds import Grade, Variant
+from failure_signature.text import utc
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import CaseFacts, EnvironmentFacts, Evidence
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.text import utc
 
 SIMULATED = (
     "simulated: not on the device that the bug lives on. The scripts were compiled only, interpreted, or run on a "

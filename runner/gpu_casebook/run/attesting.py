@@ -18,18 +18,19 @@ from packaging.utils import canonicalize_name
 from platformdirs import user_cache_path
 from pydantic import ValidationError
 
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.text import one_line
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
 from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Attestation, Content
 from gpu_casebook.guest import script
-from gpu_casebook.kinds import Variant
 from gpu_casebook.locking import sole
 from gpu_casebook.packages.lock import Pin, read_lock, same_version
 from gpu_casebook.pins import SOURCES
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.text import one_line
-from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest
 
 _LIMITS = Limits(timeout_s=900.0, output_bytes=4 * 2**20)
 _RELEVANT = re.compile(rf"torch|triton|nvidia-.*|{SOURCES}")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from failure_signature.kinds import Variant
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_files, load
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.places import reports_of
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
+from failure_signature.judging.decision import Decision, decide
+from failure_signature.kinds import Variant
+from failure_signature.trials import Trial
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, guarded
-from gpu_casebook.evidence import Durations, Evidence, Trial
-from gpu_casebook.judging.decision import Decision, decide
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Durations, Evidence
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import own_revision
 from gpu_casebook.run.attesting import AttestedEnvironment, attested
@@ -63,7 +64,7 @@ def _under_a_tool(bench: Bench, trials: Sequence[Trial]) -> tuple[Sequence[Trial
     if bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer is None:
         return [], decision
     # What reads the tool's reports is loaded only for cases that declare a finding.
-    from gpu_casebook.judging.sanitized import settled  # noqa: PLC0415
+    from failure_signature.judging.sanitized import settled  # noqa: PLC0415
     from gpu_casebook.run.sanitized import sanitized_trials  # noqa: PLC0415
 
     sanitized = sanitized_trials(bench)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
 
+from failure_signature.judging.decision import Terms, terms
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import MachineError, ManifestError, UnfitError, UsageError
-from gpu_casebook.evidence import Attestation, Verdict
-from gpu_casebook.judging.decision import Terms, terms
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Attestation
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import MACHINE, pins, problems

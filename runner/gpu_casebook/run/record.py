@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from failure_signature.expectation import SanitizerFinding
+from failure_signature.judging.decision import Decision
+from failure_signature.judging.outcome import Judgement, lines
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import EXECUTABLE
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, SanitizerReport, Trial, Xid
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.evidence import (
     CaseFacts,
@@ -13,25 +20,15 @@ from gpu_casebook.evidence import (
     EngineFacts,
     EnvironmentFacts,
     Evidence,
-    Observation,
     ProbeRecord,
-    SanitizerReport,
     Sharing,
-    Trial,
     UpstreamFacts,
-    Xid,
 )
-from gpu_casebook.judging.decision import Decision
-from gpu_casebook.judging.expectation import Judgement, lines
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.packages.lock import pins
-from gpu_casebook.reading.findings import EXECUTABLE
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, by_relevance, drift
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.trial import TrialResult
 
 
 @dataclass(frozen=True, kw_only=True)

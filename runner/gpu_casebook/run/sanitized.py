@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpu_casebook.evidence import Outcome, Trial
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.judging.sanitized import SANITIZED_TRIALS, judge_fixed, judge_repro, report
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.model import SanitizerFinding
+from failure_signature.expectation import SanitizerFinding
+from failure_signature.judging.outcome import observe
+from failure_signature.judging.sanitized import SANITIZED_TRIALS, judge_fixed, judge_repro, report
+from failure_signature.kinds import Variant
+from failure_signature.trials import Outcome, Trial
 from gpu_casebook.run.probes import Bench
 from gpu_casebook.run.probes.sanitizer import under
 from gpu_casebook.run.record import judged, summary_of

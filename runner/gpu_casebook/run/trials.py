@@ -22,19 +22,20 @@ from typing import NamedTuple
 
 import psutil
 
+from failure_signature.judging.decision import Tally, Terms, decide
+from failure_signature.judging.outcome import growth, judge, observe
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.text import seconds
+from failure_signature.trials import Outcome, Trial, Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.engines.guard import Guard, attempts
-from gpu_casebook.evidence import Outcome, Sharing, Trial, Verdict
-from gpu_casebook.judging.decision import Tally, Terms, decide
-from gpu_casebook.judging.expectation import growth, judge, observe
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Sharing
 from gpu_casebook.run.attesting import Loaded
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.record import judged, summary_of
-from gpu_casebook.text import seconds
-from gpu_casebook.trial import TrialResult
 
 TRIAL_BYTES = 4 * 2**30
 """Free memory that each trial beside others needs. Most take less, and a trial that runs out of memory is repeated."""

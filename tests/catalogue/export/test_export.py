@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_casebook.catalogue.export.dataset import COLUMNS
-from gpu_casebook.catalogue.export.rows import CANARY, SPLITS, split_of
+from casebook_workbench.catalogue.export.dataset import COLUMNS
+from casebook_workbench.catalogue.export.rows import CANARY, SPLITS, split_of
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.manifest.case import discover, find, known_images

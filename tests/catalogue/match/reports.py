@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.catalogue.match.known import Corpus, read_all
-from gpu_casebook.catalogue.match.rank import rank
+from casebook_workbench.catalogue.match.known import Corpus, read_all
+from casebook_workbench.catalogue.match.rank import rank
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORTS = ROOT / "tests" / "data" / "match" / "reports.jsonl"

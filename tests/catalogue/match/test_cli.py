@@ -39,7 +39,7 @@ def test_a_log_by_its_name(here: Path) -> None:
 
 def test_what_comes_on_stdin(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{MESSAGE} in dq_kernel".encode())))
-    from gpu_casebook.catalogue.cli import _text
+    from casebook_workbench.catalogue.cli import _text
 
     assert _text([]) == f"{MESSAGE} in dq_kernel"
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.catalogue.match.known import read, read_all, words
+from casebook_workbench.catalogue.match.known import read, read_all, words
 
 MANIFEST = """
 id: tiny

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.catalogue.match.known import Corpus, Known, words
-from gpu_casebook.catalogue.match.rank import CONFIDENT, Match, versions
-from gpu_casebook.catalogue.match.rank import rank as rank_all
+from casebook_workbench.catalogue.match.known import Corpus, Known, words
+from casebook_workbench.catalogue.match.rank import CONFIDENT, Match, versions
+from casebook_workbench.catalogue.match.rank import rank as rank_all
 
 WORDS: dict[str, list[str]] = {}
 """Of each case made here."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from gpu_casebook.catalogue.site.build import build
+from casebook_workbench.catalogue.site.build import build
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.catalogue.site import build as built
-from gpu_casebook.catalogue.site.build import build
+from casebook_workbench.catalogue.site import build as built
+from casebook_workbench.catalogue.site.build import build
 from gpu_casebook.errors import CasebookError, UsageError
 from tests.cli.test_cli import casebook
 from tests.conftest import Checkout

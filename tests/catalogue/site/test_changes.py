@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpu_casebook.catalogue.site.changes import SHOWN, feed, newest, of_case, of_watch
+from casebook_workbench.catalogue.site.changes import SHOWN, feed, newest, of_case, of_watch
 from gpu_casebook.report.watched import Sighting, State, Watched
 from tests.report.example import evidence, simulated
 

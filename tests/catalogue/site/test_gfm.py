@@ -2,7 +2,7 @@
 
 from markdown import markdown
 
-from gpu_casebook.catalogue.site.gfm import NAME, page
+from casebook_workbench.catalogue.site.gfm import NAME, page
 
 
 def resolve(link: str) -> str | None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.catalogue.entry import Entry
-from gpu_casebook.catalogue.site.lists import BY, grouped, searched
-from gpu_casebook.evidence import Evidence, Verdict
+from casebook_workbench.catalogue.entry import Entry
+from casebook_workbench.catalogue.site.lists import BY, grouped, searched
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest.case import Case, load
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.report.example import evidence, simulated

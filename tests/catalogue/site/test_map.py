@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.catalogue.site.gfm import NAME
-from gpu_casebook.catalogue.site.map import Map, html, survey
+from casebook_workbench.catalogue.site.gfm import NAME
+from casebook_workbench.catalogue.site.map import Map, html, survey
 from gpu_casebook.evidence import evidence_path
 from tests.conftest import Checkout
 from tests.report.example import CASE, evidence

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.catalogue.site.lists import BY
-from gpu_casebook.catalogue.site.pages import Written, anchor, write
-from gpu_casebook.corpus import journal
+from casebook_workbench.catalogue.site.lists import BY
+from casebook_workbench.catalogue.site.pages import Written, anchor, write
+from casebook_workbench.corpus import journal
+from failure_signature.result import ProcessStack
 from gpu_casebook.evidence import evidence_path
-from gpu_casebook.trial import ProcessStack
 from tests.conftest import Checkout
 from tests.corpus.report.example import RWKV, finished, run
 from tests.report.example import evidence, simulated

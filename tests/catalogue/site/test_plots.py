@@ -4,10 +4,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from gpu_casebook.catalogue.site import plots
-from gpu_casebook.evidence import Demand, Evidence, Rate
-from gpu_casebook.kinds import Variant
-from gpu_casebook.trial import TrialResult
+from casebook_workbench.catalogue.site import plots
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Demand, Rate
+from gpu_casebook.evidence import Evidence
 from tests.report.example import CASE, evidence
 
 

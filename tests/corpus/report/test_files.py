@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import Run
-from gpu_casebook.corpus.report import read, summarise, write
-from gpu_casebook.corpus.report.files import KEPT, earlier
-from gpu_casebook.corpus.report.model import RunSummary
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.model import Run
+from casebook_workbench.corpus.report import read, summarise, write
+from casebook_workbench.corpus.report.files import KEPT, earlier
+from casebook_workbench.corpus.report.model import RunSummary
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import RWKV, TODAY, YESTERDAY, finished, run
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.model import Lost, Run
-from gpu_casebook.corpus.report.markdown import COMMENT_BYTES, Picture, comment, headline, job_summary, page
-from gpu_casebook.corpus.report.model import JobCounts, RunSummary
-from gpu_casebook.corpus.report.summary import summarise
-from gpu_casebook.evidence import Verdict
+from casebook_workbench.corpus.model import Lost, Run
+from casebook_workbench.corpus.report.markdown import COMMENT_BYTES, Picture, comment, headline, job_summary, page
+from casebook_workbench.corpus.report.model import JobCounts, RunSummary
+from casebook_workbench.corpus.report.summary import summarise
+from failure_signature.trials import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run
 from tests.report.golden import assert_golden
 from tests.report.hostile import HOSTILE

@@ -2,11 +2,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpu_casebook.corpus.model import End, OnGpu, Run
-from gpu_casebook.corpus.report import strips
-from gpu_casebook.corpus.report.strips import MOST_ROWS, kept
-from gpu_casebook.evidence import Rate, Verdict
-from gpu_casebook.kinds import Variant
+from casebook_workbench.corpus.model import End, OnGpu, Run
+from casebook_workbench.corpus.report import strips
+from casebook_workbench.corpus.report.strips import MOST_ROWS, kept
+from failure_signature.kinds import Variant
+from failure_signature.trials import Rate, Verdict
 from tests.corpus.report.example import RWKV, TODAY, YESTERDAY, broke, finished, job, run
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from failure_signature.result import CASE_DIRECTORY, TrialResult
 from gpu_casebook.daemon import client as daemon
 from gpu_casebook.daemon.client import LABEL, APIError, Container, DockerClient, speaking
 from gpu_casebook.devices import hardware
@@ -24,7 +25,7 @@ from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import build, override
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 # How long the engine may take to report the end of a container whose processes have ended.
 _GRACE_S = 30.0

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from failure_signature.result import CASE_DIRECTORY
+from failure_signature.text import path_list
 from gpu_casebook.daemon.client import DeviceRequest, LogConfig, Mount, Ulimit
 from gpu_casebook.devices.driver import CDI_KIND, HostFacts
 from gpu_casebook.engines.base import VARIABLES
-from gpu_casebook.text import path_list
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Limits, TrialRequest
+from gpu_casebook.trial import GpuAccess, Limits, TrialRequest
 
 HOME = "/home/case"
 TOOLS = "/casebook"  # where a container has what watches its trial

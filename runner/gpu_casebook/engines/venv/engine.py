@@ -12,6 +12,8 @@ from typing import Any, Self
 
 from platformdirs import user_cache_path
 
+from failure_signature.result import CASE_DIRECTORY, TrialResult
+from failure_signature.text import path_list, size
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.engines import scratch
@@ -25,8 +27,7 @@ from gpu_casebook.guest import only
 from gpu_casebook.locking import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
-from gpu_casebook.text import path_list, size
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 _MOST_SHOWN = 3
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"

@@ -14,11 +14,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from failure_signature.result import TrialResult
 from gpu_casebook.engines import watching
 from gpu_casebook.engines.output import Kept, Neutral, Output
 from gpu_casebook.guest import supervisor
 from gpu_casebook.guest.loaded import follow
-from gpu_casebook.trial import TrialRequest, TrialResult
+from gpu_casebook.trial import TrialRequest
 
 # How long output may still come after the last process is gone, or can't be killed.
 _DRAIN_S = 5.0

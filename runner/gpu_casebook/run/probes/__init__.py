@@ -11,18 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from failure_signature.judging.description import SourceLine
+from failure_signature.kinds import Failure, Grade, Variant
+from failure_signature.result import TrialResult
+from failure_signature.text import seconds
+from failure_signature.trials import Outcome, Trial
 from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord
-from gpu_casebook.judging.description import SourceLine
-from gpu_casebook.kinds import Failure, Grade, Variant
+from gpu_casebook.evidence import ProbeRecord, UnknownRecord
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.trials import at_once
-from gpu_casebook.text import seconds
-from gpu_casebook.trial import Limits, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, TrialRequest
 
 PROBE_SLOWDOWN = 10.0
 """A probe may take this many times as long as the longest trial of repro: at least LEAST_S, at most MOST_S."""

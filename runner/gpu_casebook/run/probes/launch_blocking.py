@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
+from failure_signature.judging.description import SourceLine, ending, failing, surfaced
+from failure_signature.judging.outcome import observe
+from failure_signature.kinds import Failure, Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, Trial
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Observation, ProbeRecord, Trial
-from gpu_casebook.judging.description import SourceLine, ending, failing, surfaced
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.kinds import Failure, Variant
+from gpu_casebook.evidence import ProbeRecord
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, ran_kernels
-from gpu_casebook.trial import Limits, TrialResult
+from gpu_casebook.trial import Limits
 
 VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}
 

@@ -7,18 +7,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from failure_signature.judging.description import failing
+from failure_signature.judging.sanitized import report
+from failure_signature.kinds import Failure, Variant
+from failure_signature.reading import sanitizer
+from failure_signature.reading.findings import EXECUTABLE, Finding, Kind, Tool, sentence, telling
+from failure_signature.result import TrialResult
+from failure_signature.text import tail
+from failure_signature.trials import SanitizerReport, Trial
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import ProbeRecord, SanitizerProbe, SanitizerReport, Trial
+from gpu_casebook.evidence import ProbeRecord, SanitizerProbe
 from gpu_casebook.guest import script
-from gpu_casebook.judging.description import failing
-from gpu_casebook.judging.sanitized import report
-from gpu_casebook.kinds import Failure, Variant
-from gpu_casebook.reading import sanitizer
-from gpu_casebook.reading.findings import EXECUTABLE, Finding, Kind, Tool, sentence, telling
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, ran_kernels
-from gpu_casebook.text import tail
-from gpu_casebook.trial import Limits, TrialResult
+from gpu_casebook.trial import Limits
 
 NOT_THERE = f"{EXECUTABLE} is not in this environment"
 CACHED = (
