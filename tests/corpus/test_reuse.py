@@ -290,8 +290,8 @@ def test_a_lock_that_is_missing_is_told(place: Place) -> None:
 
 def judging_files() -> dict[str, str]:
     """sha256 of what decides what a trial's outcome and a case's verdict are."""
-    package = ROOT / "runner" / "gpu_casebook"
-    paths = sorted(path for room in ("judging", "reading") for path in (package / room).glob("*.py"))
+    package = ROOT / "runner" / "failure_signature"
+    paths = sorted(path for path in package.rglob("*.py") if path.name != "text.py")
     texts = {path.relative_to(package).as_posix(): path.read_text() for path in paths}
     texts |= {each.__qualname__: inspect.getsource(each) for each in (TrialResult, Watch, cut_middle)}
     return {name: hashlib.sha256(meaning(text).encode()).hexdigest() for name, text in texts.items()}

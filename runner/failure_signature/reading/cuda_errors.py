@@ -10,7 +10,7 @@ about the CUDA error. NCCL's texts are those of ncclGetErrorString in 2.28.9, wi
 """
 
 import re
-from pathlib import Path
+from importlib.resources import files
 from typing import NamedTuple
 
 
@@ -23,7 +23,7 @@ class CudaError(NamedTuple):
     text: str
 
 
-_TABLE = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8")
+_TABLE = files(__package__).joinpath("cuda_errors.tsv").read_text(encoding="utf-8")  # of this package: no other I/O
 CUDA_ERRORS = tuple(CudaError(*row.split("\t")) for row in _TABLE.splitlines()[1:])
 
 _BY_WORDING = {

@@ -66,9 +66,6 @@ TRIALS = 3
 MOST_TRIALS = 1000
 ALPHA = 0.01
 CLEAN_TRIALS = 200
-CLEAN = 4
-"""The least trials of fixed where no rate is measured. With 3 and 3, a fix that fixes nothing of a failure that comes
-in every other run would be confirmed once in 64 times; with 3 and 4 it is 0.84 % at worst."""
 DIFFERING = 40
 """The least trials that repro may have where outputs must differ; those that always do take eight."""
 EXPECTED = 5

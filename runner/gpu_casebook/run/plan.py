@@ -50,7 +50,16 @@ class Plan:
     def terms(self) -> Terms:
         """Return what the verdict asks of the trials."""
         repro, fixed = (self.case.expectation(self.environment, variant) for variant in Variant)
-        return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
+        manifest = self.case.manifest
+        return terms(
+            repro,
+            fixed,
+            trials=self.trials,
+            least=manifest.trials,
+            alpha=manifest.alpha,
+            clean_trials=manifest.clean_trials,
+            to_the_last=self.options.trials is not None,
+        )
 
     @property
     def share(self) -> int | None:
