@@ -17,11 +17,10 @@ from rich.table import Table
 
 from failure_signature.bounds import Bound
 from failure_signature.judging import decision
-from failure_signature.judging.decision import Tally, Terms
+from failure_signature.judging.decision import CLEAN, Tally, Terms
 from failure_signature.kinds import Variant
 from failure_signature.statistics import Interval, wilson
 from failure_signature.trials import Rate
-from gpu_casebook.manifest.model import CLEAN
 from tests.synthetic import trials
 
 SEED = 20261121

@@ -23,7 +23,8 @@ def section(title: str) -> str:
 
 def place(path: str) -> Path | None:
     """Where a path of the page leads; guest scripts are also named without their folder."""
-    return next((at for at in (PACKAGE / path, ROOT / path, PACKAGE / "guest" / path) if at.exists()), None)
+    places = (PACKAGE / path, ROOT / "runner" / path, ROOT / path, PACKAGE / "guest" / path)
+    return next((at for at in places if at.exists()), None)
 
 
 def rows(title: str) -> dict[str, str]:
@@ -51,7 +52,7 @@ def code_of(path: Path) -> int:
 
 
 def test_the_spine_can_be_read_in_an_hour() -> None:
-    spine = [PACKAGE / path for path in re.findall(r"^\d+\. `([^`]+)`", section("The spine"), re.MULTILINE)]
+    spine = [place(path) or ROOT for path in re.findall(r"^\d+\. `([^`]+)`", section("The spine"), re.MULTILINE)]
     assert 10 <= len(spine) <= 15
     assert sum(map(code_of, spine)) <= MOST_CODE
 
@@ -64,17 +65,19 @@ def test_comments_and_docstrings_are_no_code(tmp_path: Path) -> None:
 
 def test_the_layers_are_those_that_lint_holds() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (contract,) = (each for each in contracts if each["type"] == "layers")
-    held = [[name.removeprefix("gpu_casebook.") for name in layer.split(" | ")] for layer in contract["layers"]]
-    listed = [re.findall(r"`(\w+)(?:/|\.py)`", first) for first in rows("Layers") if first.startswith("`")]
+    layers = [layer.split(" | ") for each in contracts[1:] if each["type"] == "layers" for layer in each["layers"]]
+    held = [[name.removeprefix("gpu_casebook.").replace(".", "/") for name in names] for names in layers]
+    listed = [re.findall(r"`([\w/]+?)(?:/|\.py)`", first) for first in rows("Layers") if first.startswith("`")]
     assert [sorted(names) for names in listed] == [sorted(names) for names in held]
 
 
-def test_every_package_and_module_at_the_top_is_on_the_page() -> None:
-    named = {path.split("/")[0] for path in PATH.findall(section("Layers"))}
+@pytest.mark.parametrize("package", ["failure_signature", "gpu_casebook", "casebook_workbench"])
+def test_every_package_and_module_at_the_top_is_on_the_page(package: str) -> None:
+    prefix = "" if package == "gpu_casebook" else f"{package}/"
+    named = {path.removeprefix(prefix).split("/")[0] for path in PATH.findall(section("Layers")) if prefix in path}
     there = {
         path.name
-        for path in PACKAGE.iterdir()
+        for path in (ROOT / "runner" / package).iterdir()
         if path.name not in {"__init__.py", "__init__.pyi", "__main__.py", "__pycache__", "py.typed"}
     }
     assert there == named & there
@@ -110,7 +113,7 @@ A type, or a word in each of its spellings: one member of an enum stands in few 
 @pytest.mark.parametrize("what", list(MARKS))
 def test_a_newcomer_finds_every_file_that_a_change_touches(what: str) -> None:
     named = [place(path) for path in PATH.findall(rows("To add or change")[what])]
-    wanted = ["runner/gpu_casebook", "noxfile.py", "README.md", ":(glob)docs/*.md", ".github", "cases/case.schema.json"]
+    wanted = [":(glob)runner/*/**", "noxfile.py", "README.md", ":(glob)docs/*.md", ".github", "cases/case.schema.json"]
     tracked = subprocess.run(["git", "ls-files", *wanted], cwd=ROOT, capture_output=True, text=True, check=True)
     names = [name for name in tracked.stdout.splitlines() if (ROOT / name).is_file()]
     mark = re.compile(MARKS[what])

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from failure_signature.bounds import Bound
-from failure_signature.judging.decision import Tally, Terms, decide
+from failure_signature.judging.decision import CLEAN, Tally, Terms, decide
 from failure_signature.kinds import Variant
 from failure_signature.trials import Verdict
-from gpu_casebook.manifest.model import CLEAN, DIFFERING, TRIALS
+from gpu_casebook.manifest.model import DIFFERING, TRIALS
 from gpu_casebook.manifest.rules import breaches
 from tests.simulation import (
     DESIGNS,

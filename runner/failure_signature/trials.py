@@ -111,8 +111,13 @@ class Trial(Frozen):
     """What the kernel log got during the trial, about its GPUs; empty too where nobody may read that log."""
 
     @property
+    def origin(self) -> str | None:
+        """Only of older evidence: how a process was started that was not fresh."""
+        return self.zygote
+
+    @property
     def forked(self) -> bool:
-        return bool(self.zygote and self.zygote.startswith("forked"))
+        return bool(self.origin and self.origin.startswith("forked"))
 
     @property
     def instrument(self) -> Tool | None:

@@ -260,7 +260,7 @@ class Evidence(Document):
     @property
     def origins(self) -> dict[str, list[str]]:
         """Only of older evidence: how forked trials were started, and of which variants."""
-        found = dict.fromkeys((trial.zygote, trial.variant) for trial in self.trials if trial.zygote)
+        found = dict.fromkeys((trial.origin, trial.variant) for trial in self.trials if trial.origin)
         return {how: [variant for other, variant in found if other == how] for how, _ in found}
 
     def trials_of(self, variant: Variant) -> Sequence[Trial]:

@@ -18,7 +18,7 @@ _BESIDE = Path(__file__).parents[1]
 
 @cache
 def find(group: str) -> dict[str, str]:
-    """Return where each entry point of a group is, "module:attribute" by name. What the checkout declares goes first."""
+    """Return where each entry point of a group is: "module:attribute" by name. What the checkout declares wins."""
     return {point.name: point.value for point in entry_points(group=group)} | _declared().get(group, {})
 
 

@@ -215,7 +215,13 @@ class TestChangedSince:
         assert len(self.changed(history)) == 3
 
     @pytest.mark.parametrize(
-        "path", ["README.md", "runner/gpu_casebook/report/pages.py", "docs/runner/failure_signature/judging/x.py"]
+        "path",
+        [
+            "README.md",
+            "runner/gpu_casebook/report/pages.py",
+            "runner/casebook_workbench/author/fix.py",
+            "docs/runner/failure_signature/judging/x.py",
+        ],
     )
     def test_what_no_verdict_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).parent.mkdir(parents=True, exist_ok=True)

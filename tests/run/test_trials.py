@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from failure_signature.judging.decision import CLEAN
 from failure_signature.kinds import Variant
 from failure_signature.result import TrialResult
 from failure_signature.trials import Outcome, Verdict
@@ -20,7 +21,6 @@ from gpu_casebook.devices import hardware
 from gpu_casebook.engines.guard import Guard
 from gpu_casebook.evidence import Evidence, Sharing, evidence_path
 from gpu_casebook.manifest.case import Case, find
-from gpu_casebook.manifest.model import CLEAN
 from gpu_casebook.places import reports_of
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials

@@ -1,5 +1,6 @@
 """A selection -> the jobs of a run, and those that end before they start: broken manifests, no hardware."""
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,8 @@ Look = Callable[[Case, Job], Job | Finished]
 """A look at a job that is selected: its end, where it need not begin, or else the job, with what there is to say."""
 
 _SHOWN = 12
-_CODE = "runner/gpu_casebook/"
-_DECIDES_NOTHING = (
-    *("author", "bisect", "bundle", "catalogue", "cli", "corpus", "doctor", "issue", "judge"),
-    *("records", "releases", "report", "watch", "__main__.py", "api.py", "console.py", "pytest_plugin.py", "redact.py"),
-)
+_CODE = re.compile(r"runner/(?:failure_signature|gpu_casebook|casebook_rootless)/([^/]+)(?:/.*)?(?<=\.py)")
+_DECIDES_NOTHING = ("cli", "report", "__main__.py", "api.py", "console.py")
 """Parts of the runner that no verdict rests on; of a part that is new, each does until it is named here."""
 
 
@@ -180,8 +178,8 @@ def _listed(names: Sequence[str]) -> str:
 def _concerns_all(path: str) -> bool:
     if path.startswith("images/"):
         return path.startswith("images/common/") or path.count("/") == 1
-    part = path.removeprefix(_CODE).split("/")[0]
-    return path.startswith(_CODE) and path.endswith(".py") and part not in _DECIDES_NOTHING
+    found = _CODE.fullmatch(path)
+    return bool(found and found[1] not in _DECIDES_NOTHING)
 
 
 def _on_images(root: Path, ids: Collection[str], images: Collection[str]) -> Iterator[str]:

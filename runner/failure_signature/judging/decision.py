@@ -31,7 +31,6 @@ from failure_signature.statistics import clean_trials_needed, trials_to_refute, 
 from failure_signature.text import plural
 from failure_signature.trials import Demand, Observation, Outcome, Rate, Trial, Verdict
 
-
 CLEAN = 4
 """The least trials of fixed where no rate is measured. With 3 and 3, a fix that fixes nothing of a failure that comes
 in every other run would be confirmed once in 64 times; with 3 and 4 it is 0.84 % at worst."""

@@ -45,7 +45,7 @@ class VerbGroup(TyperGroup):
         super().__init__(**given)
         self.commands = dict.fromkeys(all_verbs())  # type: ignore[assignment]  # the names, for "did you mean"
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 as Typer calls it
         from gpu_casebook.cli.base import app  # it is made with this class
 
         if cmd_name not in self.commands:
