@@ -1,4 +1,7 @@
-"""What workers of the tests run in place of `casebook_workbench.corpus.jobs.run_job`. A job's project says what it does."""
+"""What workers of the tests run in place of `casebook_workbench.corpus.jobs.run_job`.
+
+A job's project says what it does.
+"""
 
 import os
 import signal

@@ -3,8 +3,8 @@
 For a GPU fault the headline says what happened, and where it showed: this replaces the "how it fails" part of the
 verdict's own headline. It is the fault of an ordinary trial: what compute-sanitizer found is told of it only where the
 case declares that, or where both come of one launch. Where no CUDA error shows, an undeclared finding stands after what
-is declared. Phrases for CUDA errors are here; those for what it found are in `failure_signature.reading.findings`, those for
-how a trial ended in `failure_signature.judging`.
+is declared. Phrases for CUDA errors are here; those for what it found are in `failure_signature.reading.findings`,
+those for how a trial ended in `failure_signature.judging`.
 """
 
 import math
