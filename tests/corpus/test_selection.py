@@ -6,7 +6,6 @@ import pytest
 
 from casebook_workbench.corpus.model import End, Finished, Job
 from casebook_workbench.corpus.selection import (
-    _CODE,
     _DECIDES_NOTHING,
     Chosen,
     Look,
