@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-MODULE = "failure_signature.judging.signature"
-"""What the page calls `failure_signature`."""
 BLOCKS = re.findall(r"(?s)```python\n(.*?)```", (Path(__file__).parents[1] / "docs" / "signature.md").read_text())
 FAILS = "raise ValueError('sizes differ by 2')"
 
@@ -19,7 +17,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for block in BLOCKS:
         name = re.match(r"# (\S+\.py)\n", block)
-        Path(name[1] if name else "first.py").write_text(block.replace("from failure_signature ", f"from {MODULE} "))
+        Path(name[1] if name else "first.py").write_text(block)
 
 
 def run(*words: str) -> tuple[int, str]:

@@ -63,7 +63,15 @@ def test_the_stored_outcomes_give_the_stored_verdict(path: Path) -> None:
     manifest = case_.manifest
     if run.case.digest != case_.digest():  # it may have asked for another number of trials then
         manifest = manifest.model_copy(update={"trials": max(trial.number for trial in run.trials_of(Variant.REPRO))})
-    asked = terms(manifest, *expected(case_, run), manifest.trials)
+    repro, fixed = expected(case_, run)
+    asked = terms(
+        repro,
+        fixed,
+        trials=manifest.trials,
+        least=manifest.trials,
+        alpha=manifest.alpha,
+        clean_trials=manifest.clean_trials,
+    )
     if run.semantics == 1:  # fixed needed no more trials than repro
         asked = replace(asked, clean=0)
     decision = settled(decide(run.trials, asked), run.trials, run.sanitized)
