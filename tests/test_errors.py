@@ -23,9 +23,12 @@ def test_every_error_has_one_of_them(kind: type[CasebookError]) -> None:
     assert kind.exit_status in set(ExitStatus)
 
 
-@pytest.mark.parametrize("module", ["cli.base", "corpus.cli", "releases.cli"])
+MODULES = ("gpu_casebook.cli.base", "casebook_workbench.corpus.cli", "casebook_workbench.releases.cli")
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_help(module: str) -> None:
-    text = Path(importlib.import_module(f"gpu_casebook.{module}").__file__ or "").read_text()
+    text = Path(importlib.import_module(module).__file__ or "").read_text()
     (written,) = re.findall(r'f?"+(Exit status: .*?\.)(?= After|"|\n)', text, re.DOTALL)[:1]
     named = {int(found) for found in STATUS.findall(written)}
     assert named <= set(ExitStatus)

@@ -6,7 +6,7 @@ _PLACES = {
     "author": {
         "new": "Begin a case from a script, with marked blanks.",
         "add": "Add a whole case: try it, lock it, write it and review it.",
-        "check": "Check manifests, scripts and locks; review the cases that are named.",
+        "check": "Check manifests, scripts and locks; review named cases.",
     },
     "upkeep": {
         "images": "Build the images of all environments; show their sizes.",
@@ -37,7 +37,7 @@ _PLACES = {
     "grade": {"grade": "Grade a fix of a case on fresh inputs."},
     "doctor": {"doctor": "Say what this machine lacks for the cases, and what fixes it."},
     "bundle": {
-        "bundle": "Pack cases, environments and runner for a host without a network.",
+        "bundle": "Pack cases and runner for a host without a network.",
         "bundle-run": "Run a bundle, and write one file to bring back.",
         "bundle-join": "Put evidence from such a host beside that of runs here.",
     },

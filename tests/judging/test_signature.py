@@ -116,7 +116,11 @@ ENDS = [
 def sought() -> list[tuple[Case, str]]:
     """Cases whose failures one run can show, each with the environment that it was run in."""
     found = {(run.case.id, run.environment.name) for run in map(load, EVIDENCE)}
-    return [(case(id_), name) for id_, name in sorted(found) if not _over_runs(case(id_), name)]
+    return [
+        (case(id_), name)
+        for id_, name in sorted(found)
+        if name in case(id_).manifest.environments and not _over_runs(case(id_), name)
+    ]
 
 
 def _over_runs(case_: Case, name: str) -> bool:

@@ -22,7 +22,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "case": Verb("gpu_casebook.cli.case", "Run one case: does the bug reproduce here, and does the fix hold?"),
+    "case": Verb("gpu_casebook.cli.case", "Run one case: does the bug reproduce, and the fix hold?"),
     "lock": Verb("gpu_casebook.cli.upkeep", "Write the locks: every environment's packages with hashes."),
     "schema": Verb("gpu_casebook.cli.upkeep", "Write the JSON Schema from which editors complete case.yaml."),
     "clean": Verb("gpu_casebook.cli.upkeep", "Remove what runs that were killed left behind."),
@@ -46,13 +46,14 @@ class VerbGroup(TyperGroup):
         self.commands = dict.fromkeys(all_verbs())  # type: ignore[assignment]  # the names, for "did you mean"
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 as Typer calls it
-        from gpu_casebook.cli.base import app  # it is made with this class
+        from gpu_casebook.cli.base import app
 
-        if cmd_name not in self.commands:
-            return None
-        import_module(all_verbs()[cmd_name].module)
-        named = {info.name or get_command_name(info.callback.__name__): info for info in app.registered_commands}  # type: ignore[union-attr]
-        return get_command_from_info(named[cmd_name], pretty_exceptions_short=False, rich_markup_mode=None)
+        if verb := all_verbs().get(cmd_name):
+            import_module(verb.module)
+        for info in app.registered_commands:
+            if cmd_name == (info.name or get_command_name(info.callback.__name__ if info.callback else "")):
+                return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
+        return None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 as Typer calls it
         with formatter.section("Commands"):
