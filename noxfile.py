@@ -52,10 +52,12 @@ def environment(session: nox.Session, extra: str = "") -> str:
     return str(python)
 
 
-def call(session: nox.Session, *arguments: str, extra: str = "", skip_on: int | None = None) -> None:
-    """`python -m` with these arguments; Ctrl-C leaves it the time to clean up."""
+def call(
+    session: nox.Session, *arguments: str, extra: str = "", skip_on: int | None = None, python: str | None = None
+) -> None:
+    """`python -m` with these arguments, in the shared environment or by `python`; Ctrl-C leaves it time to clean up."""
     session.run(
-        environment(session, extra),
+        python or environment(session, extra),
         "-m",
         *arguments,
         external=True,
@@ -161,19 +163,28 @@ def issue(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
     """The test suite (options of pytest after --): what can runs side by side, then what needs the machine alone."""
-    suite(session, *session.posargs)
+    suite(session, environment(session, "dev"))
 
 
-def suite(session: nox.Session, *options: str) -> None:
+@nox.session(name="tests-newest", default=False)
+def tests_newest(session: nox.Session) -> None:
+    """The test suite with the newest releases of all dependencies, whatever the lock has."""
+    session.install("--upgrade", "-e", ".[dev]")
+    session.run("python", "-m", "pip", "freeze", "--exclude-editable")
+    suite(session, "python")
+
+
+def suite(session: nox.Session, python: str) -> None:
     """Run the suite in two parts; both run, whatever fails. `-n 0` among the options: one by one in both."""
+    options = session.posargs
     if "--alone" in options:
-        call(session, "pytest", *options, extra="dev")
+        call(session, "pytest", *options, python=python)
         return
     failed = False
     together = ["--alone", "no", "-n", WORKERS, "--dist", "worksteal", *options]
     for part in (together, ["--alone", "only", *options, "-n0"]):
         try:
-            call(session, "pytest", *part, extra="dev", skip_on=NO_TESTS)
+            call(session, "pytest", *part, python=python, skip_on=NO_TESTS)
         except CommandFailed:
             failed = True
     if failed:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
@@ -42,12 +43,16 @@ def run(tmp_path: Path) -> Run:
     (tmp_path / "test_it.py").write_text(TESTS)
 
     def run(*options: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "pytest", "-rA", *options]
+        command = [sys.executable, "-m", "pytest", "-p", "xdist", "-rA", *options]
         variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         done = subprocess.run(
             command,
             cwd=tmp_path,
-            env={**variables, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runner")])},
+            env={
+                **variables,
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runner")]),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -101,3 +106,12 @@ def test_each_says_why(run: Run, tmp_path: Path) -> None:
 def test_no_example_fails_by_the_clock() -> None:
     assert settings.default is not None
     assert settings.default.deadline is None
+
+
+def test_the_hooks_before_a_commit_have_the_versions_of_the_lock() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    pins = {pin for hook in local["hooks"] for pin in hook["additional_dependencies"]}
+    lock = (ROOT / "runner" / "requirements.txt").read_text()
+    locked = set(re.findall(r"(?m)^[\w.-]+==\S+", lock))
+    assert {pin.partition("==")[0] for pin in pins} == {"nox", "ruff", "virtualenv"}
+    assert pins <= locked

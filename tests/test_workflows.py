@@ -47,7 +47,7 @@ def script(path: str, name: str) -> str:
 
 
 def test_there_are_workflows() -> None:
-    assert set(WORKFLOWS) == {"case", "corpus", "tests", "watch"}
+    assert set(WORKFLOWS) == {"case", "corpus", "newest", "release", "tests", "watch"}
     assert len(list(scripts())) >= 7
 
 
@@ -71,6 +71,8 @@ MAY_WRITE = {
     ("corpus", "pages"): {"pages", "id-token"},
     ("corpus", "changes"): {"issues"},
     ("watch", "propose"): {"contents", "pull-requests"},
+    ("release", "publish"): {"id-token"},
+    ("release", "draft"): {"contents"},
 }
 
 
@@ -169,13 +171,13 @@ def test_started_by_events_one_run_replaces_or_awaits_another() -> None:
 def test_every_session_and_verb_exists() -> None:
     text = "\n".join(scripts())
     sessions = {word for words in re.findall(r"nox -s((?: [a-z][a-z-]*)+)", text) for word in words.split()}
-    assert sessions == {"lint", "check", "tests"}
+    assert sessions == {"lint", "check", "tests", "tests-newest"}
     listed = subprocess.run(
         [sys.executable, "-m", "nox", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert sessions <= set(re.findall(r"^[*-] (\S+)", listed.stdout, re.MULTILINE))
-    verbs = set(re.findall(r"\bcasebook ([a-z-]+)", text))
-    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "images", "site", "watch"}
+    verbs = set(re.findall(r"\bcasebook ([a-z][a-z-]*)", text))
+    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "images", "list", "site", "watch"}
     assert verbs <= set(get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
