@@ -12,6 +12,7 @@ import yaml
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
+PATHS = (ROOT, ROOT / "runner")
 SETTINGS = """\
 [pytest]
 addopts = --strict-markers
@@ -45,20 +46,9 @@ def run(tmp_path: Path) -> Run:
     def run(*options: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "pytest", "-p", "xdist", "-rA", *options]
         variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env={
-                **variables,
-                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runner")]),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(map(str, PATHS))}
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
 
     return run
 
