@@ -58,6 +58,7 @@ def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_p
 
 def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: Case, tmp_path: Path) -> None:
     checkout = unpacked(packed, tmp_path / "there") / "checkout"
+    assert (checkout / "runner" / "casebook_rootless" / "pyproject.toml").is_file()  # --engine charliecloud there
     for name in ("case.yaml", "repro.py", "fixed.py", "locks/interpreter.txt"):
         assert (checkout / "cases" / "tiny" / name).read_bytes() == (case.directory / name).read_bytes()
     assert (checkout / "images" / "cpu" / "Dockerfile").is_file()

@@ -361,7 +361,7 @@ def test_two_runs_at_once_share_gpus_by_their_locks_and_do_not_harm_each_others_
         directory.mkdir()
     (world.root / "site" / "sitecustomize.py").write_text(FAKE_GPUS)
     world.variables = {
-        "PYTHONPATH": f"{world.root / 'site'}:{ROOT}",
+        "PYTHONPATH": f"{world.root / 'site'}:{ROOT}:{ROOT}/runner",
         "FAKE_GPUS": "2",
         "FAKE_LOCKS": str(world.root / "locks"),
     }

@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scenario(place: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "tests.corpus.fleet_scenario", str(place)]
-    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    variables = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/runner"}
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
 
 

@@ -91,7 +91,7 @@ class World:
     def environment(self) -> Mapping[str, str]:
         scratch = self.root / "tmp"
         scratch.mkdir(exist_ok=True)
-        own = {"XDG_CACHE_HOME": str(self.cache), "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
+        own = {"XDG_CACHE_HOME": str(self.cache), "TMPDIR": str(scratch), "PYTHONPATH": f"{ROOT}:{ROOT}/runner"}
         return dict(os.environ) | own | self.variables
 
     def run(self, *options: str) -> tuple[int, str]:
