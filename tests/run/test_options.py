@@ -43,7 +43,8 @@ def test_every_option_is_tested() -> None:
 
 
 def parameters(command: str) -> dict[str, Any]:
-    every = typer.main.get_command(cli.app).commands[command].params  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(cli.app)
+    every = group.get_command(None, command).params
     return {"/".join([*each.opts, *each.secondary_opts]): each for each in every}
 
 
