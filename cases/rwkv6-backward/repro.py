@@ -2,85 +2,78 @@
 # requires-python = ">=3.11,<3.13"
 # dependencies = ["torch==2.2.2", "triton==2.2.0", "numpy==1.26.4", "setuptools==69.5.1"]
 # ///
-"""RWKV6's fused recurrent attention of May 2024, upstream's own: with an initial state the backward does not compile.
+"""An op with a recurrent state: its forward runs, its backward does not compile. Look at `keep` in dq_kernel.
 
-repro.py has upstream's files from before the fix, fixed.py from the commit with it; the scripts are the same. On a GPU
-both print the errors of a forward and a backward without a state (dq_rel_err_without_state), then those with one:
-fwd_rel_err and, in fixed.py alone, dq_rel_err. Without a GPU the kernel of the backward goes through Triton's front
-end, first without a state. The directory fla/ must be importable; case.yaml has the commits and the files.
-"""
-
-import sys
-from unittest.mock import MagicMock
-
+repro.py builds that mask as [BK, BV] for a tile that is [BV, BK], and ends in triton's CompilationError; fixed.py
+builds it as [BV, BK] and prints dq_rel_err. On a GPU both print fwd_rel_err first; without one they compile only."""
+import sys, types
 try:
     import torch
-except ModuleNotFoundError:  # the kernel alone needs no torch: a stand-in has the place of what the files ask of it
-    torch = sys.modules["torch"] = sys.modules["torch.cuda.amp"] = MagicMock()
-    torch.version.hip, torch.cuda.is_available = None, lambda: False
-import triton
+except ModuleNotFoundError:  # importing Triton 2.2 asks torch for its HIP version; its compiler needs no more of it
+    torch = sys.modules["torch"] = types.ModuleType("torch")
+    torch.version, torch.cuda = types.SimpleNamespace(hip=None), types.SimpleNamespace(is_available=lambda: False)
+import triton, triton.language as tl
 
-from fla.ops.rwkv6.recurrent_fuse import fused_recurrent_rwkv6, fused_recurrent_rwkv6_bwd_kernel_dq
+T = 8            # a few steps will do: the backward fails before its first
+K = V = 64       # RWKV6's head size
+BK, BV = 16, 64  # the backward's blocks for it were min(K, 16) and min(V, 64); the failure needs BK != BV
 
-T, K, V = 8, 64, 64  # a few steps will do; 64 is RWKV6's head size
+@triton.jit
+def y_kernel(q, k, v, w, s0, y, T, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
+    rk, rv = tl.program_id(0) * BK + tl.arange(0, BK), tl.program_id(1) * BV + tl.arange(0, BV)
+    keep = (rv < V)[:, None] & (rk < K)[None, :]                           # [BV, BK]
+    S = tl.load(s0 + rk[None, :] * V + rv[:, None], mask=keep, other=0.0)  # [BV, BK] of the [K, V] state
+    for t in range(0, T):
+        q_t, k_t, v_t, w_t = tl.load(q + t*K + rk), tl.load(k + t*K + rk), tl.load(v + t*V + rv), tl.load(w + t*K + rk)
+        tl.store(y + (tl.program_id(0) * T + t) * V + rv, tl.sum(S * q_t[None, :], 1))
+        S = S * tl.exp(w_t)[None, :] + v_t[:, None] * k_t[None, :]
 
-
-def compile_backward(with_state):
-    """Hand the kernel to Triton's front end, as upstream's backward launches it for one head: blocks of 16 x 64."""
-    kernel = fused_recurrent_rwkv6_bwd_kernel_dq
-    sizes = {"B": 1, "H": 1, "T": T, "K": K, "V": V, "DK": K, "DV": V, "BK": min(K, 16), "BV": min(V, 64)}
-    sizes |= {"USE_INITIAL_STATE": with_state, "REVERSE": False}
-    constants = {param.name: sizes[param.name] for param in kernel.params if param.is_constexpr}
-    numbers = {"scale": "fp32"} | {name: "i32" for name in kernel.arg_names if name in sizes or name.startswith("s_")}
-    types = {name: numbers.get(name, "*fp32") for name in kernel.arg_names if name not in constants}
-    if triton.__version__ < "3":
-        from triton.compiler.compiler import CudaTargetDescriptor, ast_to_ttir, instance_descriptor
-
-        types = {kernel.arg_names.index(name): type_ for name, type_ in types.items()}
-        target = CudaTargetDescriptor(80, 1, True)
-        ast_to_ttir(kernel, types, instance_descriptor(), constants, False, target)
-    else:
-        source = triton.compiler.ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
-        triton.compile(source, triton.backends.compiler.GPUTarget("cuda", 80, 32), {"num_warps": 1})
-
+@triton.jit
+def dq_kernel(k, v, w, s0, dy, dq, T, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
+    rk, rv = tl.program_id(0) * BK + tl.arange(0, BK), tl.program_id(1) * BV + tl.arange(0, BV)
+    keep = (rk < K)[:, None] & (rv < V)[None, :]                           # [BK, BV]
+    S = tl.load(s0 + rk[None, :] * V + rv[:, None], mask=keep, other=0.0)  # [BV, BK] of the [K, V] state
+    for t in range(0, T):
+        g_t, k_t, v_t, w_t = tl.load(dy + t*V + rv), tl.load(k + t*K + rk), tl.load(v + t*V + rv), tl.load(w + t*K + rk)
+        tl.store(dq + (tl.program_id(1) * T + t) * K + rk, tl.sum(S * g_t[:, None], 0))
+        S = S * tl.exp(w_t)[None, :] + v_t[:, None] * k_t[None, :]
 
 if not torch.cuda.is_available():  # the error comes from Triton's front end, before a device matters
-    compile_backward(with_state=False)
-    print("compiled_without_state=1", flush=True)
-    compile_backward(with_state=True)
-    print("compiled_with_state=1")
+    print("no CUDA device: compiling dq_kernel only", flush=True)
+    sizes = dict(K=K, V=V, BK=BK, BV=BV)
+    args = {name: "i32" if name == "T" else "*fp32" for name in dq_kernel.arg_names if name not in sizes}
+    if triton.__version__ < "3":
+        from triton.compiler.compiler import CudaTargetDescriptor as Target, ast_to_ttir, instance_descriptor
+        ast_to_ttir(dq_kernel, dict(enumerate(args.values())), instance_descriptor(), sizes, False, Target(80, 1, True))
+    else:
+        source = triton.compiler.ASTSource(dq_kernel, args | dict.fromkeys(sizes, "constexpr"), sizes)
+        triton.compile(source, triton.backends.compiler.GPUTarget("cuda", 80, 32), {"num_warps": 1})
+    print("dq_kernel: compiled to TTIR")
     sys.exit()
 
+# y_t = q_t S_t, where S_0 = s0 and S_{t+1} = diag(exp w_t) S_t + k_t v_t^T. Only q gets its gradient here.
+class Op(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, w, s0):
+        ctx.save_for_backward(k, v, w, s0)
+        y = q.new_empty(K // 32, T, V)
+        y_kernel[(K // 32, V // 32)](q, k, v, w, s0, y, T, K, V, 32, 32, num_warps=1)
+        return y.sum(0)
+    @staticmethod
+    def backward(ctx, dy):
+        dq = dy.new_empty(V // BV, T, K)
+        dq_kernel[(K // BK, V // BV)](*ctx.saved_tensors, dy, dq, T, K, V, BK, BV, num_warps=1)
+        return dq.sum(0), None, None, None, None
 
-def reference(r, k, v, w, u, state):
-    """The recurrence: o_t = r_t (S_t + diag(u) k_t v_t^T), S_{t+1} = diag(exp w_t) S_t + k_t v_t^T."""
-    rows = []
-    for t in range(T):
-        kv = k[t][:, None] * v[t]
-        rows.append(r[t] @ (state + u[:, None] * kv))
-        state = w[t].exp()[:, None] * state + kv
-    return torch.stack(rows)
-
-
-def rel_err(got, exact):
-    return float((got.detach().cpu().double().reshape(exact.shape) - exact).abs().max() / exact.abs().max())
-
-
-def run(state, suffix):
-    """One forward and one backward of upstream's function, against autograd through the recurrence in float64."""
-    exact = [x.double().requires_grad_() for x in (r, k, v, w, u)]
-    exact_o = reference(*exact, torch.zeros(K, V).double() if state is None else state.double())
-    exact_o.backward(do.double())
-    given = [x.cuda()[None, None].requires_grad_() for x in (r, k, v, w)] + [u.cuda()[None].requires_grad_()]
-    o, _ = fused_recurrent_rwkv6(*given, scale=1.0, initial_state=None if state is None else state.cuda()[None, None])
-    print(f"fwd_rel_err{suffix}={rel_err(o, exact_o.detach()):.2e}", flush=True)
-    o.backward(do.cuda()[None, None])
-    print(f"dq_rel_err{suffix}={rel_err(given[0].grad, exact[0].grad):.2e}")
-    print(f"grad_rel_err{suffix}={max(rel_err(x.grad, y.grad) for x, y in zip(given, exact)):.2e}", flush=True)
-
+def rel_err(got, exact): return ((got.detach().cpu() - exact).abs().max() / exact.abs().max()).item()
 
 torch.manual_seed(0)
-r, k, w, v, do, u = *torch.randn(3, T, K), *torch.randn(2, T, V), torch.randn(K)
-w = -w.exp()
-run(None, "_without_state")
-run(torch.randn(K, V), "")
+q, k, w, v, dy, s0 = *torch.randn(3, T, K), *torch.randn(2, T, V), torch.randn(K, V)
+w, S = -w.exp(), [s0.double()]
+for t in range(T - 1):
+    S.append(w[t].double().exp()[:, None] * S[t] + torch.outer(k[t].double(), v[t].double()))
+leaf = q.cuda().requires_grad_()
+y = Op.apply(leaf, k.cuda(), v.cuda(), w.cuda(), s0.cuda())
+print(f"fwd_rel_err={rel_err(y, torch.einsum('tk,tkv->tv', q.double(), torch.stack(S))):.2e}", flush=True)
+y.backward(dy.cuda())
+print(f"dq_rel_err={rel_err(leaf.grad, torch.einsum('tkv,tv->tk', torch.stack(S), dy.double())):.2e}")
