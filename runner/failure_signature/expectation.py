@@ -167,7 +167,7 @@ class SanitizerFinding(Model):
 class Hang(Model):
     """A trial that does not end: its processes run, none of them makes progress, and one is where `stack` says.
 
-    What counts as progress: `TrialResult.hung` and the engine that sets it.
+    What counts as progress is the rule of the engine that ran it.
     """
 
     after: Seconds = Field(description="Time after the start from which on nothing makes progress: '20s'.")
