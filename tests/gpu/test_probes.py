@@ -267,7 +267,7 @@ def test_a_device_side_assertion(case: Write, go: Go) -> None:
 @pytest.mark.parametrize(
     ("id", "kernel"),
     [
-        ("vllm-block-table-overread", "paged_decode"),
+        ("vllm-block-table-overread", "flash_fwd_splitkv_kernel"),
         ("flash-attn-block-table-residual", "flash_fwd_splitkv_kernel"),
     ],
 )
