@@ -43,11 +43,15 @@ ALLOCATOR = r"""
 #include <stdlib.h>
 static struct { CUdeviceptr address; size_t size; int used; } block[1 << 16];
 static int blocks;
-#define MUST(call) if (call) { fprintf(stderr, "failed: %s\n", #call); abort(); }
+static void must(int status, const char *call) { if (status) { fprintf(stderr, "%s: %d\n", call, status); abort(); } }
+#define MUST(call) must(call, #call)
 static int is_table(size_t size) { return size == TABLE_256 || size == TABLE_200; }
 
 void *allocate(long size, int device, void *stream) {
   size_t granule, n = (size + 511) / 512 * 512;
+  CUcontext context;
+  MUST(cuCtxGetCurrent(&context));
+  if (!context) { MUST(cuDevicePrimaryCtxRetain(&context, device)); MUST(cuCtxSetCurrent(context)); }
   if (is_table(size)) {
     CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, device};
     CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here};
