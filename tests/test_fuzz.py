@@ -49,7 +49,10 @@ EXTREMES: list[Any] = [
 
 
 def numbers(few: int) -> list[Any]:
-    return [pytest.param(few), pytest.param(10_000, marks=pytest.mark.slow)]
+    """The first few, and all in four parts, which can run side by side."""
+    parts = [range(first, first + 2500) for first in range(0, 10_000, 2500)]
+    slow = [pytest.param(part, marks=pytest.mark.slow, id=f"{part[0]}-{part[-1]}") for part in parts]
+    return [pytest.param(range(few), id=f"0-{few - 1}"), *slow]
 
 
 @contextmanager
@@ -94,11 +97,11 @@ def is_a_line(text: str) -> bool:
     return len(text) < 1000 and re.search(r"[\x00-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text) is None
 
 
-@pytest.mark.parametrize("count", numbers(250))
-def test_manifests(checkout: Checkout, count: int) -> None:
+@pytest.mark.parametrize("seeds", numbers(250))
+def test_manifests(checkout: Checkout, seeds: range) -> None:
     sources = [MANIFEST.encode(), *(path.read_bytes() for path in sorted(ROOT.glob("cases/*/case.yaml")))]
     path = checkout.write()
-    for number in range(count):
+    for number in seeds:
         chance = random.Random(number)
         text = edited(chance.choice(sources), chance)
         path.write_bytes(text)
@@ -123,8 +126,8 @@ def used(found: Evidence) -> None:
     index([found])
 
 
-@pytest.mark.parametrize("count", numbers(250))
-def test_evidence(tmp_path: Path, count: int) -> None:
+@pytest.mark.parametrize("seeds", numbers(250))
+def test_evidence(tmp_path: Path, seeds: range) -> None:
     sources = [json.loads(path.read_bytes()) for path in evidence_files(ROOT / "reports")]
     path = tmp_path / "x.json"
     how: list[Callable[[Any, random.Random], bytes]] = [
@@ -133,7 +136,7 @@ def test_evidence(tmp_path: Path, count: int) -> None:
         lambda data, chance: edited(json.dumps(data).encode(), chance),
     ]
     taken = 0
-    for number in range(count):
+    for number in seeds:
         chance = random.Random(number)
         path.write_bytes(chance.choice(how)(chance.choice(sources), chance))
         with in_time(number):
@@ -144,4 +147,4 @@ def test_evidence(tmp_path: Path, count: int) -> None:
                 continue
             used(found)
             taken += 1
-    assert taken > count / 20
+    assert taken > len(seeds) / 20

@@ -1,6 +1,7 @@
 """Hangs, slowness and ends, of real processes in both engines; see `engines.watching` for what is promised."""
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,13 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     """Charliecloud's trials are watched as those in virtual environments: one test of test_unpacked.py shows it."""
     made: Subject = request.getfixturevalue(f"{request.param}_subject")
     return made
+
+
+@pytest.fixture(scope="session")
+def bench(subject: Subject) -> Iterator[Bench]:
+    """Of the subject above: the one of conftest.py would be kept from another file's, whichever that is."""
+    with subject.make() as engine:
+        yield Bench(engine, engine.prepare(subject.recipe, print))
 
 
 def must_hang(bench: Bench, script: str, *arguments: str, **options: Any) -> TrialResult:
