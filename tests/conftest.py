@@ -111,6 +111,11 @@ def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_by_side, "TRIAL_BYTES", 2**60)
 
 
+def own_parents(place: Path) -> list[Path]:
+    """The directories above a test's own that pytest made: one more where tests run side by side."""
+    return [above for above in place.parents if above.name.startswith(("pytest-", "popen-"))]
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A directory laid out like this repository, with no image or case but those written by the test."""
