@@ -11,7 +11,6 @@ import pytest
 
 from casebook_workbench.grade.harbor import write_task
 from gpu_casebook.errors import UsageError
-from gpu_casebook.grade.harbor import write_task
 from tests.conftest import own_parents
 from tests.grade.test_grading import CASE, FIXED, SUBJECT, graded
 
