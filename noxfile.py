@@ -12,18 +12,24 @@ import tomllib
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["lint", "check", "tests"]
 
 ROOT = Path(__file__).parent
-LOCK = ROOT / "requirements.txt"
+LOCK = ROOT / "runner" / "requirements.txt"
 BUILDS = ("hatchling", "editables")
 """What an editable install of the runner is built with."""
 SKIPPED = 14
 STOP_S = 10.0
 """How long a session may take to stop after Ctrl-C before nox ends it."""
-PATHS = ("runner", "tests", "noxfile.py", "hatch_build.py")
+WORKERS = str(min(8, 2 * len(os.sched_getaffinity(0))))
+"""Tests side by side: two for each core, as most wait for processes of theirs."""
+NO_TESTS = 5
+"""Pytest's status where the options leave no test in one of the suite's parts."""
+QUICK = tuple(f"tests/{name}" for name in ("manifest", "reading", "judging", "report", "devices"))
+PATHS = ("runner", "tests", "noxfile.py")
 
 
 def environment(session: nox.Session, extra: str = "") -> str:
@@ -46,10 +52,12 @@ def environment(session: nox.Session, extra: str = "") -> str:
     return str(python)
 
 
-def call(session: nox.Session, *arguments: str, extra: str = "", skip_on: int | None = None) -> None:
-    """`python -m` with these arguments; Ctrl-C leaves it the time to clean up."""
+def call(
+    session: nox.Session, *arguments: str, extra: str = "", skip_on: int | None = None, python: str | None = None
+) -> None:
+    """`python -m` with these arguments, in the shared environment or by `python`; Ctrl-C leaves it time to clean up."""
     session.run(
-        environment(session, extra),
+        python or environment(session, extra),
         "-m",
         *arguments,
         external=True,
@@ -86,7 +94,7 @@ for entry in sorted(os.scandir(ROOT / "cases"), key=lambda entry: entry.name):
 @nox.session(venv_backend="none", default=False)
 def corpus(session: nox.Session) -> None:
     """Run all cases that can run here, or some (options after --); --resume goes on with a run that was killed."""
-    extra = "plots,ray" if any(word.startswith("--fleet") for word in session.posargs) else "plots"
+    extra = "ray" if any(word.startswith("--fleet") for word in session.posargs) else ""
     call(session, "gpu_casebook", "corpus", *session.posargs, extra=extra, skip_on=SKIPPED)
 
 
@@ -154,8 +162,39 @@ def issue(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """The test suite (options of pytest after --)."""
-    call(session, "pytest", *session.posargs, extra="dev")
+    """The test suite (options of pytest after --): what can runs side by side, then what needs the machine alone."""
+    suite(session, environment(session, "dev"))
+
+
+@nox.session(name="tests-newest", default=False)
+def tests_newest(session: nox.Session) -> None:
+    """The test suite with the newest releases of all dependencies, whatever the lock has."""
+    session.install("--upgrade", "-e", ".[dev]")
+    session.run("python", "-m", "pip", "freeze", "--exclude-editable")
+    suite(session, "python")
+
+
+def suite(session: nox.Session, python: str) -> None:
+    """Run the suite in two parts; both run, whatever fails. `-n 0` among the options: one by one in both."""
+    options = session.posargs
+    if "--alone" in options:
+        call(session, "pytest", *options, python=python)
+        return
+    failed = False
+    together = ["--alone", "no", "-n", WORKERS, "--dist", "worksteal", *options]
+    for part in (together, ["--alone", "only", *options, "-n0"]):
+        try:
+            call(session, "pytest", *part, python=python, skip_on=NO_TESTS)
+        except CommandFailed:
+            failed = True
+    if failed:
+        session.error("some tests failed: see above")
+
+
+@nox.session(venv_backend="none", default=False)
+def quick(session: nox.Session) -> None:
+    """The tests of what a change touches most often, in a minute: manifest, reading, judging, report, devices."""
+    call(session, "pytest", "-q", "-n", WORKERS, "--dist", "worksteal", *QUICK, *session.posargs, extra="dev")
 
 
 @nox.session(venv_backend="none", default=False)
@@ -172,11 +211,11 @@ def lock(session: nox.Session) -> None:
 
 @nox.session(name="lock-runner", default=False)
 def lock_runner(session: nox.Session) -> None:
-    """Write requirements.txt, the lock of the runner's own packages (--upgrade after -- for their newest releases)."""
+    """Write runner/requirements.txt, the lock of the runner's packages (--upgrade after -- for the newest releases)."""
     session.install("uv")
     builds = Path(session.create_tmp()) / "builds.in"
     builds.write_text("\n".join(BUILDS))
-    extras = ["--extra", "dev", "--extra", "plots", "--extra", "ray", "--extra", "site"]
+    extras = ["--extra", "dev", "--extra", "ray", "--extra", "site"]
     how = ["--universal", "--generate-hashes", "--no-annotate", "--custom-compile-command", "nox -s lock-runner"]
     compile_ = ["uv", "pip", "compile", "--quiet", "--python-version", "3.11", *how, *extras, *session.posargs]
     session.run(*compile_, "--output-file", str(LOCK), "pyproject.toml", str(builds))

@@ -24,8 +24,6 @@ ENVIRONMENT = "front-end"
 ROUNDS = 3
 TRIALS = 3
 CASES = 1000
-FORKED = 50
-PYTHON = "CASEBOOK_BENCH_PYTHON"
 
 
 def run(command: Sequence[str], cwd: Path = ROOT, variables: dict[str, str] | None = None) -> float:
@@ -55,8 +53,8 @@ def case_command(engine: str, trials: int, reports: str) -> list[str]:
 
 def warm() -> None:
     """Through the venv engine against the bare scripts in the very same environment."""
+    from failure_signature.kinds import Variant
     from gpu_casebook.engines.venv.engine import VenvEngine
-    from gpu_casebook.kinds import Variant
     from gpu_casebook.manifest.case import find
     from gpu_casebook.trial import Recipe
 
@@ -176,60 +174,15 @@ def check() -> None:
     row("check", f"{all_s:.2f} s for {CASES} cases (allowed 12 s), {one_s:.2f} s for one: {all_s / one_s:.1f} times")
 
 
-TORCH = b"""import torch
-x = torch.ones(8, requires_grad=True)
-(x * x).sum().backward()
-print(x.grad.sum().item())
-"""
-
-
-def torch_python() -> str | None:
-    """A Python that has torch: the one that is named, or that of an environment which was prepared for a case."""
-    from platformdirs import user_cache_path
-
-    places = (user_cache_path("casebook") / "envs").glob("*/lib/python3*/site-packages/torch")
-    return os.environ.get(PYTHON) or next((str(place.parents[3] / "bin" / "python") for place in places), None)
-
-
-def zygote() -> None:
-    """Many trials of a script that imports torch, forked (with the parent's own imports) against fresh."""
-    from gpu_casebook.engines.base import Prepared
-    from gpu_casebook.engines.venv.engine import VenvEngine
-    from gpu_casebook.trial import TrialRequest, TrialResult
-
-    python = torch_python()
-    if python is None:
-        return row("zygote", f"not measured: no environment has torch; name a Python that has it in {PYTHON}")
-    prepared = Prepared(key=python, python=python)
-
-    def trials(*, forked: bool) -> float:
-        request = TrialRequest(files={"script.py": TORCH}, arguments=["script.py"], zygote=forked)
-        begun = time.perf_counter()
-        with VenvEngine() as engine:
-            for _ in range(FORKED):
-                expect_sixteen(engine.run(prepared, request))
-        return time.perf_counter() - begun
-
-    def expect_sixteen(result: TrialResult) -> None:
-        if result.stdout != "16.0\n" or "not forked" in (result.zygote or ""):
-            sys.exit(f"{python}: {result.zygote}\n{result.stdout}{result.stderr}")
-
-    trials(forked=True)  # reads what the imports read into the page cache
-    fresh_s, forked_s = in_turn(lambda: trials(forked=False), lambda: trials(forked=True), rounds=1)
-    ratio = fresh_s / forked_s
-    text = f"{FORKED} trials that import torch: {forked_s:.1f} s forked against {fresh_s:.1f} s fresh"
-    return row("zygote", f"{text}: {ratio:.1f} times faster (wanted 5)")
-
-
 RELEASES = ("21.3", "23.1")
 """Of packaging, one of the smallest packages: what is left is what a step adds."""
 
 
 def bisect() -> None:
     """What one step of a bisection adds to installing a version and running the script."""
+    from casebook_workbench.releases.records import bisections
     from gpu_casebook.packages.uv import program
-    from gpu_casebook.records.bisection import bisections
-    from tests.bisect.test_bisect_real import lay_out
+    from tests.releases.test_bisect_real import lay_out
 
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
@@ -263,11 +216,11 @@ def disk() -> None:
 
     Of the images that are there: nothing is built.
     """
+    from casebook_workbench.upkeep import usage as shares
+    from failure_signature.text import size
     from gpu_casebook.daemon.client import connect
     from gpu_casebook.errors import EngineError
-    from gpu_casebook.images import usage as shares
     from gpu_casebook.run.plan import recipes
-    from gpu_casebook.text import size
 
     try:
         client = connect()
@@ -309,7 +262,7 @@ def fleet() -> None:
 def match() -> None:
     """How well real reports are told apart, and a search among 1,000 cases against one among those of the corpus."""
     sys.path.insert(0, str(ROOT))
-    from tests.match.reports import table
+    from tests.catalogue.match.reports import table
 
     for line in table().splitlines():
         row("match", line)
@@ -326,12 +279,6 @@ def match() -> None:
     row("", f"{long_s:.2f} s of {log.name} with 200 kB")
 
 
-def forked_docker() -> None:
-    from tests import bench_forked
-
-    bench_forked.main([])
-
-
 def gpu_share() -> None:
     from tests import bench_gpus
 
@@ -341,7 +288,7 @@ def gpu_share() -> None:
 def site() -> None:
     """The site of the corpus and of 1,000 cases: how long it takes, and its size for each case."""
     sys.path.insert(0, str(ROOT))
-    from gpu_casebook.site.build import build
+    from casebook_workbench.catalogue.site.build import build
 
     with tempfile.TemporaryDirectory() as home:
         many = Path(home, "many")
@@ -381,8 +328,6 @@ BENCHES: dict[str, Callable[[], None]] = {
     "docker": docker,
     "list": listing,
     "check": check,
-    "zygote": zygote,
-    "forked-docker": forked_docker,
     "bisect": bisect,
     "disk": disk,
     "corpus": of_corpus("corpus"),

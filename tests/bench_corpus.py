@@ -33,12 +33,12 @@ time.sleep(0.5)
 
 def synthetic(jobs: int, workers: int) -> dict[str, float]:
     """Run jobs that wait, with driver, journal, display and workers as in any run. Seconds, and the driver's bytes."""
-    from gpu_casebook.corpus.driver import Driver
-    from gpu_casebook.corpus.events import Machine
-    from gpu_casebook.corpus.journal import Journal, new_id
-    from gpu_casebook.corpus.model import End, Run
-    from gpu_casebook.corpus.pool import Pool
-    from gpu_casebook.corpus.table import RunTable
+    from casebook_workbench.corpus.driver import Driver
+    from casebook_workbench.corpus.events import Machine
+    from casebook_workbench.corpus.journal import Journal, new_id
+    from casebook_workbench.corpus.model import End, Run
+    from casebook_workbench.corpus.pool import Pool
+    from casebook_workbench.corpus.table import RunTable
     from tests.corpus.pool_jobs import job, settings
 
     with tempfile.TemporaryDirectory() as directory, Path(os.devnull).open("w") as nowhere:
@@ -114,9 +114,9 @@ def cases_in_turn(home: Path, does: str) -> list[float]:
 
 def resume() -> None:
     """`--resume` of a run of many cases that has ended."""
-    from gpu_casebook.corpus.journal import Journal, new_id
-    from gpu_casebook.corpus.model import End, Finished, Run, Settings
-    from gpu_casebook.evidence import Verdict
+    from casebook_workbench.corpus.journal import Journal, new_id
+    from casebook_workbench.corpus.model import End, Finished, Run, Settings
+    from failure_signature.trials import Verdict
     from tests.corpus.pool_jobs import job
     from tests.corpus.world import make_world
 

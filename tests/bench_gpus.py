@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from failure_signature.kinds import Variant
+from failure_signature.trials import Outcome, Trial
 from gpu_casebook.devices import hardware, ledger
-from gpu_casebook.evidence import Evidence, Outcome, Trial, load
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence, load
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.run.needs import needs
 from tests.bench import ROOT, RUNNER, row

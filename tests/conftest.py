@@ -7,21 +7,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+from failure_signature.kinds import Variant
 from gpu_casebook.daemon import podman
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images.build import ensure
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.run import attesting
 from gpu_casebook.run import trials as side_by_side
 from gpu_casebook.trial import Recipe
 from tests.fakes import locked
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore it, and all they start
+# A process inherits which signals are ignored, and the runner leaves an ignored one ignored. A shell makes background
+# jobs ignore SIGINT, and nohup makes them ignore SIGHUP. With a handler here, what a test starts has the default.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+# By default an example that takes 200 ms by the clock fails, which on a busy machine any may.
+settings.register_profile("casebook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("casebook")
+
+pytest_plugins = ["tests.alone"]
+
+# Hypothesis fails an example that takes more than 200 ms, as any may on a busy machine.
+settings.register_profile("casebook", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("casebook")
 
 IMAGES = ("cpu", "cuda12", "cuda13")
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+from failure_signature.result import TrialResult
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.packages.lock import basis
 from gpu_casebook.pins import ORDINARY, Special
-from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 FOUND = '"python": "3.11.2", "platform": "Linux-6.1-x86_64", "packages": {"numpy": "1.26.4"}'
 ATTESTED = f'{{{FOUND}, "content": {{"files": 1}}}}'
@@ -35,7 +36,6 @@ class FakeEngine(Engine):
     """
 
     name = "venv"
-    can_fork = True
     takes_over = True
     local = True
     isolation: Sequence[str] = ("none: this is a test",)

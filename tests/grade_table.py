@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from casebook_workbench.grade import rules
+from casebook_workbench.grade.graded import Graded, gradable, load
+from casebook_workbench.grade.grading import Mark, Rounds
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.guard import guarded
 from gpu_casebook.engines.registry import choose
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.grade import rules
-from gpu_casebook.grade.graded import Graded, gradable, load
-from gpu_casebook.grade.grading import Mark, Rounds
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import find, known_images
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.plan import Skipped, make_plan, recipe

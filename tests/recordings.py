@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_casebook.reading.findings import Finding, Tool, grouped, sentence
-from gpu_casebook.reading.sanitizer import parse
+from failure_signature.reading.findings import Finding, Tool, grouped, sentence
+from failure_signature.reading.sanitizer import parse
 
 DIRECTORY = Path(__file__).parent / "data" / "gpu"
 

@@ -15,14 +15,12 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from gpu_casebook.evidence import Rate
-from gpu_casebook.judging import decision
-from gpu_casebook.judging.decision import Tally, Terms
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.model import CLEAN
-from gpu_casebook.run.forks import expected_trials, fresh_share
-from gpu_casebook.statistics import Interval, differ, wilson
+from failure_signature.bounds import Bound
+from failure_signature.judging import decision
+from failure_signature.judging.decision import CLEAN, Tally, Terms
+from failure_signature.kinds import Variant
+from failure_signature.statistics import Interval, wilson
+from failure_signature.trials import Rate
 from tests.synthetic import trials
 
 SEED = 20261121
@@ -96,48 +94,16 @@ class Design:
             fixed_trials += probability * (clean if fixed == 0 else (1 - (1 - fixed) ** clean) / fixed)
         return Chances(reproduced, confirmed, repro_trials, fixed_trials)
 
-    def _ends(
-        self, p: float, start: int = 0, n: int = 0, *, most: int | None = None
-    ) -> Iterator[tuple[int, int, float]]:
-        """Where repro ends that has had `start` of `n`, or where it stands after `most`: k, n, how probable that is."""
-        states = {start: 1.0}
+    def _ends(self, p: float) -> Iterator[tuple[int, int, float]]:
+        """Where repro ends: k, n, how probable that is."""
+        states, n = {0: 1.0}, 0
         while states:
-            if n == most:
-                yield from ((k, n, probability) for k, probability in states.items())
-                return
             going = {k: probability for k, probability in states.items() if self.goes_on(k, n)}
             yield from ((k, n, probability) for k, probability in states.items() if k not in going)
             states, n = {}, n + 1
             for k, probability in going.items():
                 states[k + 1] = states.get(k + 1, 0.0) + probability * p
                 states[k] = states.get(k, 0.0) + probability * (1 - p)
-
-    def forked(self, first: int, p: float, forked: float) -> tuple[float, float, float]:
-        """Exact, for a fix that does nothing: the failure comes at rate `p` in the `first` trials of either variant,
-        which are fresh, and at rate `forked` in the others. The probability that it is confirmed with forked trials,
-        that forked ones are dropped, and that fresh ones confirm it then.
-        """
-        confirmed = dropped = again = 0.0
-        starts: dict[tuple[int, int], float] = {}
-        for k, n, probability in self._ends(p, most=first):
-            if n < first or not self.goes_on(k, n):
-                confirmed += probability * (1 - p) ** self.demanded(k, n) * (self.demanded(k, n) > 0)
-            else:
-                starts[k, n] = probability
-        for (start, _), weight in starts.items():
-            apart = 0.0
-            for k, n, probability in self._ends(forked, start, first):
-                if not differ(start, first, k - start, n - first):
-                    clean = self.demanded(k, n)
-                    passes = (1 - p) ** min(first, clean) * (1 - forked) ** max(0, clean - first)
-                    confirmed += weight * probability * passes * (clean > 0)
-                else:
-                    apart += probability
-            dropped += weight * apart
-            for k, n, probability in self._ends(p, start, first) if apart else ():
-                clean = self.demanded(k, n)
-                again += weight * apart * probability * (1 - p) ** clean * (clean > 0)
-        return confirmed, dropped, again
 
     def draw(self, p: float, fixed: float, chance: random.Random) -> bool:
         """Run one synthetic case; whether it is confirmed."""
@@ -176,20 +142,12 @@ def worst_of_two_outputs(asked: Terms, steps: int = 100) -> float:
     return max(wrong(each / steps) for each in range(1, steps // 2 + 1))
 
 
-def worst_forked(design: Design, steps: int = 20) -> tuple[float, float, float]:
-    """The highest probability that a fix that fixes nothing is confirmed where all but the first trials are forked,
-    over all pairs of rates, fresh and forked; and those two.
-    """
-    first = fresh_share(expected_trials(design.asked))
-    rates = [each / steps for each in range(steps)]
-    chances = ((design.forked(first, p, forked), p, forked) for p in rates for forked in rates)
-    return max((confirmed + again, p, forked) for (confirmed, _, again), p, forked in chances)
-
-
 def with_plain_estimate(asked: Terms) -> Design:
     """The same, had the number of clean trials followed from k / n itself, not from its interval's lower end."""
     design = Design(asked)
-    with patch("gpu_casebook.judging.decision.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)):
+    with patch(
+        "failure_signature.judging.decision.wilson", lambda k, n: Interval(k / n if n else 0.0, wilson(k, n).high)
+    ):
         worst(design)  # fills the tables
     return design
 
@@ -245,10 +203,6 @@ def main() -> None:
         (high, at), (plain, plain_at) = worst(Design(asked)), worst(with_plain_estimate(asked))
         told = f"{_percent(high)} (at rate {at:g}); with k / n itself {_percent(plain)} (at {plain_at:g})"
         console.print(f"  {asked.rate}, {asked.trials} trials: {told}")
-    console.print("\nThe same where all but the first trials are forked, whatever that does to the rate:")
-    for asked in DESIGNS[:3]:
-        high, p, forked = worst_forked(Design(asked))
-        console.print(f"  {asked.rate}, {asked.trials} trials: {_percent(high)} (fresh {p:g}, forked {forked:g})")
     for count, clean in ((3, 3), (3, CLEAN), (4, CLEAN)):
         high, at = worst(Design(Terms(trials=count, clean=clean)))
         console.print(f"  no rate declared, {count} trials and {clean} of fixed: {_percent(high)} (at rate {at:g})")

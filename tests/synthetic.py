@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from functools import cache
 
-from gpu_casebook.evidence import Observation, Outcome, Trial
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.trials import Observation, Outcome, Trial
 
 CRASHED = Observation(exit_status=1, exception="RuntimeError", message="off by two")
 OTHER = Observation(exit_status=1, exception="ModuleNotFoundError", message="No module named 'triton'")

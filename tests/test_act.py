@@ -22,14 +22,16 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus.journal import Journal
-from gpu_casebook.corpus.model import Run
+from casebook_workbench.corpus.journal import Journal
+from casebook_workbench.corpus.model import Run
+from gpu_casebook import __version__
 from tests.corpus.report.example import finished, job, run
 from tests.fakes import locked
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[1]
+PYTHON = "3.11"
 CASE = """\
 id: plain
 title: A program that fails
@@ -111,6 +113,7 @@ ACTIONS = {
 """,
     "actions/upload-pages-artifact": 'cp -R "$PATH_" "$ARTIFACTS/github-pages"',
     "actions/deploy-pages": 'cp -R "$ARTIFACTS/github-pages" "$ARTIFACTS/deployed"',
+    "pypa/gh-action-pypi-publish": 'cp -R dist "$ARTIFACTS/published"',
 }
 INPUTS = ("name", "path", "pattern", "python-version", "venv-path")
 GH = """\
@@ -173,8 +176,8 @@ def branch(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def act(top: Path, event: str, workflow: str, options: Sequence[str] = ()) -> tuple[int, str, Path]:
-    """Return the exit status, the log, and the directory of the artifacts."""
+def act(top: Path, event: str, workflow: str, options: Sequence[str] = (), **told: str) -> tuple[int, str, Path]:
+    """Return the exit status, the log, and the directory of the artifacts. `told`: what else the event says."""
     home = top.parent
     artifacts, tools = home / "artifacts", home / "tools"
     for directory in (artifacts, tools):
@@ -182,7 +185,7 @@ def act(top: Path, event: str, workflow: str, options: Sequence[str] = ()) -> tu
     for name, text in {"gh": GH, "docker": DOCKER.replace("REAL", str(shutil.which("docker")))}.items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    (home / "event.json").write_text(json.dumps({"repository": {"default_branch": "main"}}))
+    (home / "event.json").write_text(json.dumps({"repository": {"default_branch": "main"}} | told))
     command = [str(Path(sys.executable).with_name("act")), event, "-W", f".github/workflows/{workflow}.yml", *options]
     command += ["--eventpath", str(home / "event.json"), "--action-cache-path", str(home / "cache")]
     command += ["--container-daemon-socket", "-", "--pull=false", "--concurrent-jobs", "1"]
@@ -272,3 +275,47 @@ def test_a_case_in_another_projects_run(top: Path, branch: str) -> None:
     assert not {"GITHUB_TOKEN", "ACTIONS_RUNTIME_TOKEN", "ARTIFACTS"} & set(told.split("'"))
     (evidence,) = (artifacts / "casebook-plain-one-branch" / "evidence" / "plain").iterdir()
     assert "put over the lock: branch-1.0-py3-none-any.whl" in evidence.read_text()
+
+
+@pytest.fixture
+def tagged(top: Path) -> Path:
+    """With all that a wheel brings."""
+    for name in ("evidence", "bisect", "watch"):
+        (top / "reports" / name).mkdir()
+        (top / "reports" / name / "README.md").touch()
+    return top
+
+
+def release(top: Path, tag: str, *options: str) -> tuple[int, str, Path]:
+    return act(top, "push", "release", ["--matrix", f"python:{PYTHON}", *options], ref=f"refs/tags/{tag}")
+
+
+def test_a_tag_becomes_a_wheel_that_runs_and_a_draft_with_its_changes(tagged: Path) -> None:
+    status, log, artifacts = release(tagged, f"v{__version__}")
+    assert status == 0, log
+    assert succeeded(log) == {"build", f"the wheel with Python {PYTHON}", "publish", "draft"}
+    names = [f"gpu_casebook-{__version__}{end}" for end in ("-py3-none-any.whl", ".tar.gz")]
+    assert sorted(path.name for path in (artifacts / "published").iterdir()) == names
+    assert "| plain  exception  owner/name" in log, "casebook list, of the packaged corpus"
+    notes = (artifacts / "release-notes" / "notes.md").read_text()
+    assert notes.strip()
+    assert not re.search("(?m)^## ", notes)
+    calls = (artifacts / "gh").read_text()
+    assert f"\nrelease create v{__version__} --draft --verify-tag --title v{__version__} --notes-file notes" in calls
+
+
+@pytest.mark.parametrize(
+    ("tag", "changes", "said"),
+    [
+        ("v0.0.1", "# Changes\n", f"the tag is v0.0.1, and the version {__version__}"),
+        (f"v{__version__}", "# Changes\n\n## 0.0.1\n\n- Old.\n", f"CHANGELOG.md has no section ## {__version__}"),
+    ],
+)
+def test_a_tag_that_is_not_the_version_or_has_no_changes_is_no_release(
+    tagged: Path, tag: str, changes: str, said: str
+) -> None:
+    (tagged / "CHANGELOG.md").write_text(changes)
+    status, log, artifacts = release(tagged, tag)
+    assert (status, said in log) == (1, True), log
+    assert succeeded(log) == set()
+    assert not (artifacts / "published").exists()

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import gpu_casebook
+from failure_signature.kinds import Variant
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import UsageError
-from gpu_casebook.kinds import Variant
 from tests.conftest import Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 

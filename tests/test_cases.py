@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpu_casebook.kinds import Failure, Variant
+from failure_signature.expectation import Expectation
+from failure_signature.kinds import Failure, Variant
 from gpu_casebook.manifest.case import Case, discover, find, known_images
-from gpu_casebook.manifest.model import Expectation
 
 ROOT = Path(__file__).parents[1]
 

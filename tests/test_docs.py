@@ -9,13 +9,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from failure_signature.kinds import Area, Failure, Variant
 from gpu_casebook import cli
 from gpu_casebook.evidence import Evidence
-from gpu_casebook.kinds import Area, Failure, Variant
 from tests import picture
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = ("README.md", "docs/zh/README.md")
 FORM = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "failure.yml").read_text())["body"]
 
 
@@ -23,10 +24,12 @@ def test_the_readme_is_short() -> None:
     assert 60 <= len(README.splitlines()) <= 80
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("name", PAGES)
 def test_it_counts_the_cases_by_what_breaks(name: str) -> None:
     text = (ROOT / name).read_text()
-    counted = dict(re.findall(r"^\| \[[^\]]+\]\(reports/README\.md#([\w-]+)\) \| (\d+) \|", text, re.MULTILINE))
+    counted = dict(
+        re.findall(r"^\| \[[^\]]+\]\((?:\.\./\.\./)?reports/README\.md#([\w-]+)\) \| (\d+) \|", text, re.MULTILINE)
+    )
     areas = Counter(re.findall(r"(?m)^area: (\w+)", "".join(map(Path.read_text, ROOT.glob("cases/*/case.yaml")))))
     assert counted == {area.heading.lower().replace(" ", "-"): str(areas[area]) for area in Area}
 
@@ -54,7 +57,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 def test_the_picture_shows_what_the_evidence_has() -> None:
     """Later evidence of the same need not be drawn again: memory differs by a page or two."""
     evidence = Evidence.model_validate_json(picture.EVIDENCE.read_bytes())
-    drawn, kept = picture.picture(evidence).decode(), picture.PICTURE.read_text()
+    drawn, kept = picture.picture(evidence), picture.PICTURE.read_text()
     assert re.findall(r"<text.*?>(.*?)</text>", drawn) == re.findall(r"<text.*?>(.*?)</text>", kept)
     for variant in Variant:
         trials = [each for each in evidence.trials if each.variant is variant]
@@ -76,7 +79,7 @@ def test_the_form_asks_for_what_add_does() -> None:
     assert {"title", "kind", "issue", "from", "require", "fix", "why", "yours"} <= asked
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("name", PAGES)
 def test_what_match_says_there_is_what_it_says(name: str) -> None:
     text = (ROOT / name).read_text()
     (words, shown) = re.findall(r'^\$ nox -s match -- --top 1 "(.*)"\n(.*?)^\$', text, re.MULTILINE | re.DOTALL)[0]

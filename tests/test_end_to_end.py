@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Verdict
-from gpu_casebook.report.rebuild import render_all
+from casebook_workbench.upkeep.rebuild import render_all
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import Evidence
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from failure_signature.trials import Verdict
 from gpu_casebook.errors import CasebookError, ExitStatus
-from gpu_casebook.evidence import Verdict
 
 ROOT = Path(__file__).parents[1]
 STATUS = re.compile(r"(?:[;:]|After) (\d+)\b")
@@ -23,9 +23,12 @@ def test_every_error_has_one_of_them(kind: type[CasebookError]) -> None:
     assert kind.exit_status in set(ExitStatus)
 
 
-@pytest.mark.parametrize("module", ["cli.base", "corpus.cli", "bisect.cli", "watch.cli"])
+MODULES = ("gpu_casebook.cli.base", "casebook_workbench.corpus.cli", "casebook_workbench.releases.cli")
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_help(module: str) -> None:
-    text = Path(importlib.import_module(f"gpu_casebook.{module}").__file__ or "").read_text()
+    text = Path(importlib.import_module(module).__file__ or "").read_text()
     (written,) = re.findall(r'f?"+(Exit status: .*?\.)(?= After|"|\n)', text, re.DOTALL)[:1]
     named = {int(found) for found in STATUS.findall(written)}
     assert named <= set(ExitStatus)

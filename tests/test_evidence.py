@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_path, load
-from gpu_casebook.kinds import Variant
 from tests.report.example import FIXED, REPRO, evidence, simulated
 
 
@@ -116,6 +116,14 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(CasebookError, match="it is no JSON"):
         load(tmp_path / "bytes.json")
+
+
+def test_older_evidence_with_forked_trials_is_read(tmp_path: Path) -> None:
+    """Older runners forked trials of a case with a rate from one process."""
+    data = json.loads(evidence().model_dump_json())
+    data["trials"][0]["zygote"] = "forked from a process that had imported torch"
+    found = load(spoiled(tmp_path, trials=data["trials"], dropped="of repro, 1 of 5 fresh trials were as expected"))
+    assert [trial.forked for trial in found.trials[:2]] == [True, False]
 
 
 def test_a_wrong_value_is_pointed_at(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.author.check import check_all
-from gpu_casebook.corpus import reuse
-from gpu_casebook.corpus.model import facts
+from casebook_workbench.author.check import check_all
+from casebook_workbench.corpus import reuse
+from casebook_workbench.corpus.model import facts
+from failure_signature.text import utc
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_files
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import summary
 from gpu_casebook.report.pages import index
-from gpu_casebook.text import utc
 from gpu_casebook.trial import Recipe
 from tests.conftest import MANIFEST, Checkout
 

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
-from gpu_casebook.evidence import Evidence, Verdict
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest.case import find
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import TrialResult
 from tests.conftest import IMAGES, MANIFEST, Checkout
 from tests.fakes import LOCK, FakeEngine
 

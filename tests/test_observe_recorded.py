@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.trial import TrialResult
+from failure_signature.judging.outcome import observe
+from failure_signature.result import TrialResult
 from tests.recordings import Recording, recordings
 
 ILLEGAL, ASSERT, INVALID = "cudaErrorIllegalAddress", "cudaErrorAssert", "cudaErrorInvalidValue"

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from gpu_casebook.patterns import TooSlowError, compiled, find, search
+from failure_signature.patterns import TooSlowError, compiled, find, search
 
 SLOW = [("^(?:a|aa)+$", "a" * 100 + "b"), ("(x+x+)+y", "x" * 5000), ("(.*?,){25}P", "1," * 200)]
 

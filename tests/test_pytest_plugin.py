@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from failure_signature.result import TrialResult
 from gpu_casebook import console, report
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
@@ -14,7 +15,7 @@ from gpu_casebook.errors import EngineError, ManifestError
 from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest import case
 from gpu_casebook.run import pipeline
-from gpu_casebook.trial import TrialRequest, TrialResult
+from gpu_casebook.trial import TrialRequest
 from tests.conftest import MANIFEST, PLAIN, Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 
@@ -294,7 +295,7 @@ def python(*words: str, cwd: Path = ROOT) -> "subprocess.CompletedProcess[str]":
 def test_a_run_without_cases_imports_nothing_of_ours(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         "import sys\ndef test_imports():\n"
-        "    assert 'gpu_casebook.pytest_plugin' in sys.modules\n"
+        "    assert 'casebook_workbench.pytest_plugin' in sys.modules\n"
         "    assert not {'pydantic', 'yaml', 'docker', 'gpu_casebook.manifest.case'} & set(sys.modules)\n"
     )
     done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=pytester.path)

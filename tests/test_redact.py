@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.redact import Private, redact
+from casebook_workbench.redact import Private, redact
 
 KNOWN = Private(
     places={"/srv/checkouts/casebook": "casebook", "/var/people/mwinter": "~"},

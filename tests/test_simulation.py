@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.judging.decision import Tally, Terms, decide
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.model import CLEAN, DIFFERING, TRIALS
+from failure_signature.bounds import Bound
+from failure_signature.judging.decision import CLEAN, Tally, Terms, decide
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
+from gpu_casebook.manifest.model import DIFFERING, TRIALS
 from gpu_casebook.manifest.rules import breaches
-from gpu_casebook.run.forks import expected_trials, fresh_share
 from tests.simulation import (
     DESIGNS,
     OUTPUTS,
@@ -20,7 +19,6 @@ from tests.simulation import (
     Design,
     with_plain_estimate,
     worst,
-    worst_forked,
     worst_of_two_outputs,
     wrongly_the_same,
 )
@@ -39,20 +37,6 @@ each_design = pytest.mark.parametrize("design", ALL, ids=map(name, DESIGNS))
 @each_design
 def test_a_fix_that_fixes_nothing_is_hardly_ever_confirmed(design: Design) -> None:
     assert worst(design)[0] <= design.asked.alpha
-
-
-@pytest.mark.parametrize("asked", DESIGNS[2:5], ids=name)
-def test_nor_where_most_trials_are_forked_whatever_that_does_to_the_rate(asked: Terms) -> None:
-    assert worst_forked(Design(asked), 10)[0] <= asked.alpha / 3
-
-
-def test_where_forking_changes_nothing_most_runs_keep_their_forked_trials() -> None:
-    for design in ALL[:4]:
-        first = fresh_share(expected_trials(design.asked))
-        for p in (0.3, 0.5):
-            confirmed, dropped, again = design.forked(first, p, p)
-            assert confirmed + again <= design.chances(p, p).confirmed * 1.2
-            assert dropped < 0.07
 
 
 @pytest.mark.parametrize("alpha", [0.02, 0.05, 0.2])

@@ -2,7 +2,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_casebook.text import counted, date, duration, instant, one_line, plural, seconds, size, spread, without_escapes
+from failure_signature.text import (
+    counted,
+    date,
+    duration,
+    instant,
+    one_line,
+    plural,
+    seconds,
+    size,
+    spread,
+    without_escapes,
+)
 
 
 @pytest.mark.parametrize(

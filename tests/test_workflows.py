@@ -14,10 +14,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.matrix import matrix
+from failure_signature.trials import Verdict
 from gpu_casebook import cli
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.matrix import matrix
-from gpu_casebook.evidence import Verdict
 from tests.conftest import Checkout
 from tests.corpus.report.example import MASK, RWKV, finished, run
 from tests.corpus.report.example import job as one_job
@@ -47,7 +47,7 @@ def script(path: str, name: str) -> str:
 
 
 def test_there_are_workflows() -> None:
-    assert set(WORKFLOWS) == {"case", "corpus", "tests", "watch"}
+    assert set(WORKFLOWS) == {"case", "corpus", "newest", "release", "tests", "watch"}
     assert len(list(scripts())) >= 7
 
 
@@ -71,6 +71,8 @@ MAY_WRITE = {
     ("corpus", "pages"): {"pages", "id-token"},
     ("corpus", "changes"): {"issues"},
     ("watch", "propose"): {"contents", "pull-requests"},
+    ("release", "publish"): {"id-token"},
+    ("release", "draft"): {"contents"},
 }
 
 
@@ -169,18 +171,18 @@ def test_started_by_events_one_run_replaces_or_awaits_another() -> None:
 def test_every_session_and_verb_exists() -> None:
     text = "\n".join(scripts())
     sessions = {word for words in re.findall(r"nox -s((?: [a-z][a-z-]*)+)", text) for word in words.split()}
-    assert sessions == {"lint", "check", "tests"}
+    assert sessions == {"lint", "check", "tests", "tests-newest"}
     listed = subprocess.run(
         [sys.executable, "-m", "nox", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert sessions <= set(re.findall(r"^[*-] (\S+)", listed.stdout, re.MULTILINE))
-    verbs = set(re.findall(r"\bcasebook ([a-z-]+)", text))
-    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "images", "site", "watch"}
+    verbs = set(re.findall(r"\bcasebook ([a-z][a-z-]*)", text))
+    assert verbs == {"matrix", "run-merge", "run-report", "case", "corpus", "images", "list", "site", "watch"}
     assert verbs <= set(get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
 def test_every_option_of_a_verb_exists() -> None:
-    commands = get_command(cli.app).commands  # type: ignore[attr-defined]
+    group: Any = get_command(cli.app)
     wanted = {
         "corpus": script("actions/run-cases/action.yml", "Run the cases"),
         "case": script("workflows/case.yml", "Run the case"),
@@ -188,7 +190,7 @@ def test_every_option_of_a_verb_exists() -> None:
         "watch": script("workflows/watch.yml", "Try the newest releases"),
     }
     for verb, text in wanted.items():
-        known = {option for parameter in commands[verb].params for option in parameter.opts}
+        known = {option for parameter in group.get_command(None, verb).params for option in parameter.opts}
         named = set(re.findall(r"(?:^|[\s(])(--[a-z][a-z-]+)", text)) - {"--quiet"}
         assert named
         assert named <= known, verb

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TextIO
 
+from failure_signature.text import Lasting, one_line
 from gpu_casebook.places import as_command
-from gpu_casebook.text import Lasting, one_line
 
 QUIET_S = 10.0
 """Plain output gets a note at most this often: a CI log wants signs of life, not every download."""

@@ -1,31 +1,22 @@
 """The base of every JSON document that the package writes."""
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
+from failure_signature.document import Frozen
+from failure_signature.text import one_line
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.files import read_bytes, write_whole
-from gpu_casebook.text import one_line
 
 MAX_BYTES = 2**28
 """Of one document: a run of thousands of jobs, or a trial's output many times over, is a tenth of it."""
 
-Moment = Annotated[datetime, Field(ge=datetime(1970, 1, 2, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))]
-"""A date that can be told in any zone."""
-Seconds = Annotated[float, Field(ge=-1e10, le=1e10, allow_inf_nan=False)]
-"""A duration, three centuries at most; below zero where a clock was set back."""
-Bytes = Annotated[int, Field(ge=0, le=2**63)]
 
-
-class Document(BaseModel):
+class Document(Frozen):
     """Base of a document and of its parts: immutable, unknown keys refused."""
-
-    # a schema is built when the first document of it is read or made: most commands read few kinds of them
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
     what: ClassVar[str] = "a document of Casebook"  # what a file should hold, for the message that it can't be read
     remedy: ClassVar[str] = "remove the file"  # what to do then

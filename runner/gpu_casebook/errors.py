@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class ExitStatus(IntEnum):
@@ -30,6 +30,11 @@ class ExitStatus(IntEnum):
     CHANGED = 30
     # after Ctrl-C, as shells have it
     INTERRUPTED = 130
+
+    @classmethod
+    def of(cls, verdict: StrEnum) -> Self:
+        """Return what `casebook case` exits with for this verdict."""
+        return cls[verdict.name]
 
 
 class Severity(StrEnum):

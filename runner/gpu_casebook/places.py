@@ -53,8 +53,5 @@ def as_command(text: str) -> str:
 
 
 def grading_of(top: Path, case: str) -> Path:
-    """Return the file that says how fixes of a case are graded; only cases that can be graded have it.
-
-    It lies beside cases/: a case's evidence holds the digest of all that is in its directory.
-    """
-    return top / "grading" / case / "grade.yaml"
+    """Return the file that says how fixes of a case are graded; only cases that can be graded have it."""
+    return top / "cases" / case / "grade" / "grade.yaml"

@@ -2,26 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Literal, Self
 
 from gpu_casebook.document import Document
 from gpu_casebook.pins import SourceFile
-
-
-class ProcessStack(Document):
-    """Where the threads of one process of a trial stood, from one source; a process may have several of these.
-
-    `number` counts the trial's processes from 1, its first one; `parent` is such a number too. `rank` is what the
-    process's variable RANK says. "kernel" is no stack, but the kernel's word for what the process waits in.
-    """
-
-    number: int
-    parent: int | None = None
-    rank: int | None = None
-    command: str
-    source: Literal["faulthandler", "py-spy", "py-spy native", "kernel"]
-    text: str
 
 
 class GpuAccess(Document):
@@ -37,8 +21,6 @@ Note = Callable[[str], None]
 
 PYTHON = "3.11"
 """The minor version that the images have (Debian bookworm's), and that an environment has unless it says otherwise."""
-CASE_DIRECTORY = "/case"
-"""What reports call the directory in which a trial finds its scripts, whichever engine ran it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +88,7 @@ class TrialRequest:
     end of its wrapper. `files` maps relative paths to contents. `gpus` are indices as the NVIDIA driver counts them.
     `keep` leaves what the trial ran in (container or scratch directory) for a person to look at; `TrialResult.kept`
     says where it is. With `watch` a directory of the engine's comes first on PYTHONPATH, so that each Python can say
-    where it stands. With `loaded` the engine looks from outside at what the trial's processes load. With `zygote` the
-    process may be forked from one that did the script's first imports, where the engine can do that and the imports
-    allow it; `TrialResult.zygote` says what was done.
+    where it stands. With `loaded` the engine looks from outside at what the trial's processes load.
     """
 
     files: Mapping[str, bytes]
@@ -120,36 +100,3 @@ class TrialRequest:
     wrapper: Sequence[str] = ()
     watch: Watch | None = None
     loaded: bool = False
-    zygote: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialResult:
-    """How one process ended, before anybody judges it.
-
-    Exactly one of `exit_status` and `signal` ("SIGSEGV") is set, unless `infra` says why there is neither.
-    An exit status of 128 + n is read as signal n, as shells do. `stdout` and `stderr` are decoded as UTF-8 with
-    replacement; where one was longer than its bound the middle is replaced by a line that says how many bytes
-    are missing. `timed_out`, `hung` and `out_of_memory` say that the engine ended the trial, with every process of it;
-    `slow` that a trial which ran into its time limit made progress; `stacks` where the processes of a watched trial
-    stood before the engine ended it. `libraries` are the paths of CUDA libraries that its processes had loaded, and
-    `pythons` those of Pythons that ran and are not the environment's, as far as both were seen while it ran.
-    """
-
-    stdout: str
-    stderr: str
-    duration_s: float
-    exit_status: int | None = None
-    signal: str | None = None
-    timed_out: bool = False
-    hung: bool = False
-    hung_after_s: float | None = None
-    slow: bool = False
-    stacks: Sequence[ProcessStack] = ()
-    out_of_memory: bool = False
-    infra: str | None = None
-    started: datetime | None = None
-    kept: str | None = None
-    zygote: str | None = None
-    libraries: Sequence[str] = ()
-    pythons: Sequence[str] = ()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author import check
-from gpu_casebook.author.check import blanks, check_all
-from gpu_casebook.author.draft import blank
+from casebook_workbench.author import check
+from casebook_workbench.author.check import blanks, check_all
+from casebook_workbench.author.draft import blank
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import Severity, UsageError
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest import case as manifest_case
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.rules import BLANK
@@ -85,8 +85,15 @@ class TestCorpus:
         assert [*dict.fromkeys(each.path.split("/")[1] for each in alone)] == names
 
     def test_only_what_it_needs_is_imported(self) -> None:
-        names = ["jinja2", "rich", "docker", "gpu_casebook.redact", "gpu_casebook.evidence", "gpu_casebook.engines"]
-        code = f"import sys, gpu_casebook.author.check\nprint([each for each in {names} if each in sys.modules])"
+        names = [
+            "jinja2",
+            "rich",
+            "docker",
+            "casebook_workbench.redact",
+            "gpu_casebook.evidence",
+            "gpu_casebook.engines",
+        ]
+        code = f"import sys, casebook_workbench.author.check\nprint([each for each in {names} if each in sys.modules])"
         environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "runner")}
         done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
         assert done.stdout == "[]\n"
@@ -285,12 +292,6 @@ class TestFix:
         (good / "fixed.py").write_text((good / "repro.py").read_text())
         assert not [each for each in problems(checkout) if "same" in each]
 
-    def test_large(self, checkout: Checkout, good: Path) -> None:
-        (good / "fixed.py").write_text(SCRIPT + "".join(f"x = {n}\n" for n in range(21)))
-        assert warnings(checkout) == [
-            "fixed.py:1: warning: differs from repro.py in 21 lines; the fix and nothing else should (20 at most)"
-        ]
-
     @pytest.mark.parametrize("depth", [300, 600, 900, 3000])
     @pytest.mark.parametrize("piece", ["+1", "(1)"])
     def test_what_is_nested_too_deep_is_told_in_a_line(
@@ -300,24 +301,6 @@ class TestFix:
         found = problems(checkout)
         assert not found if depth == 300 else all("nested too deep" in each or "recursion" in each for each in found)
         assert len(found) <= 1
-
-    def test_at_the_limit(self, checkout: Checkout, good: Path) -> None:
-        (good / "fixed.py").write_text(SCRIPT + "".join(f"x = {n}\n" for n in range(20)))
-        assert warnings(checkout) == []
-
-    @pytest.mark.parametrize(
-        ("one", "other", "changed"),
-        [
-            (range(100), range(100), 0),
-            (range(100), [*range(50), -1, *range(51, 100)], 1),
-            (range(100), [-1, *range(1, 99), -2], 2),  # far apart, but little
-            (range(100), range(200, 300), 100),
-            (range(30), [], 30),
-            ([1, 1, 1], [1, 1], 1),
-        ],
-    )
-    def test_changed_lines(self, one: list[int], other: list[int], changed: int) -> None:
-        assert check.changed_lines("\n".join(map(str, one)), "\n".join(map(str, other))) == changed
 
 
 class TestLocks:

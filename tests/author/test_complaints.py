@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_casebook.author.complaints import (
+from casebook_workbench.author.complaints import (
     SECTIONS,
     of_figures,
     of_links,
@@ -15,10 +15,10 @@ from gpu_casebook.author.complaints import (
     of_script,
     of_title,
 )
-from gpu_casebook.author.draft import Draft, files
-from gpu_casebook.author.review import static
+from casebook_workbench.author.draft import Draft, files
+from casebook_workbench.author.review import static
+from failure_signature.bounds import Bound
 from gpu_casebook.errors import Problem, Severity
-from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import discover
 from gpu_casebook.manifest.model import Manifest
 from tests.conftest import IMAGES, MANIFEST

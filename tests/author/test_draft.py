@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.author.check import blanks
-from gpu_casebook.author.complaints import SECTIONS
-from gpu_casebook.author.draft import (
+from casebook_workbench.author.check import blanks
+from casebook_workbench.author.complaints import SECTIONS
+from casebook_workbench.author.draft import (
     EMPTY_SCRIPT,
     Draft,
     Proposal,
@@ -22,9 +22,9 @@ from gpu_casebook.author.draft import (
     scalar,
     script,
 )
-from gpu_casebook.author.header import script_header
+from casebook_workbench.author.header import script_header
+from failure_signature.kinds import Failure, Variant
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.case import load
 from gpu_casebook.manifest.rules import BLANK
 from tests.conftest import IMAGES

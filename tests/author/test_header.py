@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_casebook.author.header import script_header
+from casebook_workbench.author.header import script_header
 
 
 class TestScriptHeader:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.author.imports import Requirements, active_python, ask, imports, loaded, relative, variables
+from casebook_workbench.author.imports import Requirements, active_python, ask, imports, loaded, relative, variables
 from gpu_casebook.errors import UsageError
 
 TOLD: dict[str, Any] = {

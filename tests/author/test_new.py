@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_casebook.author import new as author
-from gpu_casebook.author.check import check_all
-from gpu_casebook.author.new import NewCase, begin
+from casebook_workbench.author import new as author
+from casebook_workbench.author.check import check_all
+from casebook_workbench.author.new import NewCase, begin
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, CasebookError, ManifestError, UsageError
@@ -346,8 +346,8 @@ class TestAdd:
         monkeypatch.setattr(choosing, "choose", lambda *_: engine)
         monkeypatch.setattr(author, "lock_text", locked)
         monkeypatch.setattr(hardware, "gpus", list)
-        (here / "bug.py").write_text("import numpy\nprint(f'rel_err={numpy.mean([1, 2]) - 2}')\n")
-        (here / "good.py").write_text("import numpy\nprint(f'rel_err={numpy.mean([1, 3]) - 2}')\n")
+        (here / "bug.py").write_text("import numpy\nmean = numpy.mean([1, 2])\nprint(f'rel_err={mean - 2}')\n")
+        (here / "good.py").write_text("import numpy\nmean = numpy.mean([1, 3])\nprint(f'rel_err={mean - 2}')\n")
 
     def test_with_all_answers_given_it_asks_nothing_and_the_review_is_clean(self, here: Path) -> None:
         more = ("--kind", "wrong-numbers", "--because", "It goes round it.")
@@ -376,7 +376,7 @@ class TestAdd:
             return given if given is not None else "It is so"
 
         monkeypatch.setattr("typer.prompt", prompt)
-        monkeypatch.setattr("gpu_casebook.author.cli.somebody", lambda: True)
+        monkeypatch.setattr("casebook_workbench.author.cli.somebody", lambda: True)
         status, said = casebook("add", "my-case", "--from", "bug.py", "--require", "numpy==1.26.4")
         assert status == 0, said
         assert [each.partition(":")[0].partition(" (")[0] for each in asked] == [

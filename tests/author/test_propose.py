@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.author import propose as proposing
-from gpu_casebook.author.draft import Proposal
-from gpu_casebook.author.propose import LENGTH, pattern, told_apart
+from casebook_workbench.author import propose as proposing
+from casebook_workbench.author.draft import Proposal
+from casebook_workbench.author.propose import LENGTH, pattern, told_apart
+from failure_signature.expectation import Expectation
+from failure_signature.judging.outcome import judge, observe
+from failure_signature.kinds import Failure
+from failure_signature.result import ProcessStack, TrialResult
+from failure_signature.trials import Outcome
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Outcome
-from gpu_casebook.judging.expectation import judge, observe
-from gpu_casebook.kinds import Failure
-from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.manifest.rules import BLANK
-from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.recordings import Recording, recordings
 
 

@@ -3,17 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author.complaints import SECTIONS
-from gpu_casebook.author.review import Review, exchanged, near_to, review, static
+from casebook_workbench.author.complaints import SECTIONS
+from casebook_workbench.author.review import Review, exchanged, near_to, review, static
+from failure_signature.bounds import Bound
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import Severity
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import find
 from gpu_casebook.run.options import Options
-from gpu_casebook.trial import TrialResult
 from tests.author.test_check import write_locks
 from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, MANIFEST, SCRIPT, Checkout

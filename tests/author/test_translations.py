@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author.check import check_all
-from gpu_casebook.author.translations import digest, of_case, of_none
+from casebook_workbench.author.check import check_all
+from casebook_workbench.author.translations import digest, of_case, of_none
 from gpu_casebook.errors import Severity
 from tests.conftest import Checkout
 

@@ -3,13 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle.pack import PackOptions, chosen
-from gpu_casebook.corpus.selection import Selection
+from casebook_workbench.bundle.pack import PackOptions, chosen
+from casebook_workbench.corpus.selection import Selection
+from failure_signature.result import TrialResult
 from gpu_casebook.engines.base import Packed
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.packages import wheels
-from gpu_casebook.trial import Note, Recipe, TrialResult
+from gpu_casebook.trial import Note, Recipe
 from tests.conftest import IMAGES, Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle.document import Bundle, Returned
+from casebook_workbench.bundle.document import Bundle, Returned
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.daemon.client import LABEL, DockerClient, find_image
-from gpu_casebook.evidence import Verdict, load
+from gpu_casebook.evidence import load
 from gpu_casebook.images.bases import Base
 from gpu_casebook.images.stages import plan
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import find
 from gpu_casebook.packages.resolve import write_locks
 from gpu_casebook.run.plan import recipe

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle.document import Bundle, Returned
-from gpu_casebook.bundle.join import join
+from casebook_workbench.bundle.document import Bundle, Returned
+from casebook_workbench.bundle.join import join
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.model import End, Finished, Job, Run, Settings, ended, facts
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings, ended, facts
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
+from gpu_casebook.evidence import Evidence, evidence_path, load
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.bundle import pack as packing
+from casebook_workbench.bundle.document import Bundle, Image
+from casebook_workbench.bundle.pack import PackOptions, pack
+from casebook_workbench.corpus.selection import Selection
+from failure_signature.kinds import Variant
 from gpu_casebook import __version__, trial
-from gpu_casebook.bundle import pack as packing
-from gpu_casebook.bundle.document import Bundle, Image
-from gpu_casebook.bundle.pack import PackOptions, pack
-from gpu_casebook.corpus.selection import Selection
 from gpu_casebook.engines.base import Packed
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import CasebookError, ManifestError, UsageError
 from gpu_casebook.guest import starter
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.revision import CHECKOUT
 from gpu_casebook.trial import Note, Recipe
@@ -58,11 +58,15 @@ def test_what_is_unpacked_verifies_and_is_listed(packed: Path, case: Case, tmp_p
 
 def test_case_images_and_runner_are_laid_out_as_a_checkout(packed: Path, case: Case, tmp_path: Path) -> None:
     checkout = unpacked(packed, tmp_path / "there") / "checkout"
+    assert (checkout / "runner" / "casebook_rootless" / "pyproject.toml").is_file()  # --engine charliecloud there
     for name in ("case.yaml", "repro.py", "fixed.py", "locks/interpreter.txt"):
         assert (checkout / "cases" / "tiny" / name).read_bytes() == (case.directory / name).read_bytes()
     assert (checkout / "images" / "cpu" / "Dockerfile").is_file()
     assert (checkout / "runner" / "gpu_casebook" / "trial.py").read_bytes() == Path(trial.__file__).read_bytes()
     assert (checkout / "runner" / "REVISION").read_text().startswith(__version__)
+    assert (checkout / "pyproject.toml").read_bytes() == (
+        CHECKOUT / "pyproject.toml"
+    ).read_bytes()  # which has the verbs
 
 
 def test_the_same_input_gives_the_same_bytes(

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.bundle import parts
+from casebook_workbench.bundle import parts
 from gpu_casebook.errors import UsageError
 from gpu_casebook.guest import starter
 

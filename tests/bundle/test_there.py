@@ -8,21 +8,21 @@ from typing import TextIO
 
 import pytest
 
-from gpu_casebook.bundle import there
-from gpu_casebook.bundle.document import Returned
-from gpu_casebook.bundle.pack import PackOptions, pack
-from gpu_casebook.bundle.there import Asked
+from casebook_workbench.bundle import there
+from casebook_workbench.bundle.document import Returned
+from casebook_workbench.bundle.pack import PackOptions, pack
+from casebook_workbench.bundle.there import Asked
+from casebook_workbench.corpus import jobs, journal
+from casebook_workbench.corpus import run as corpus_run
+from casebook_workbench.corpus.begin import Request
+from casebook_workbench.corpus.events import Start
+from casebook_workbench.corpus.model import Finished, Run
+from casebook_workbench.corpus.selection import Selection, select
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import jobs, journal
-from gpu_casebook.corpus import run as corpus_run
-from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.model import Finished, Run
-from gpu_casebook.corpus.run import Request
-from gpu_casebook.corpus.selection import Selection, select
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import CasebookError, EngineError, MachineError, UsageError
-from gpu_casebook.evidence import Verdict
 from gpu_casebook.guest import starter
 from gpu_casebook.run.options import Options
 from gpu_casebook.trial import Note

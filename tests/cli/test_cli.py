@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook import cli
 from gpu_casebook.cli import base
 from gpu_casebook.daemon import podman
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
-from gpu_casebook.errors import EngineError, UsageError
-from gpu_casebook.evidence import ImageFacts, Verdict
+from gpu_casebook.errors import EngineError, ExitStatus, UsageError
+from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import build
-from gpu_casebook.trial import Note, Recipe, TrialResult
+from gpu_casebook.trial import Note, Recipe
 from tests.conftest import Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 
@@ -64,7 +66,7 @@ def test_each_verdict_ends_with_its_own_status_and_leaves_a_report(
 ) -> None:
     monkeypatch.setattr(choosing, "choose", lambda *_: FakeEngine({"repro.py": [repro], "fixed.py": [fixed]}))
     status, said = casebook("case", "tiny")
-    assert status == verdict.exit_status
+    assert status == ExitStatus.of(verdict)
     assert f"{verdict}: tiny, environment interpreter on CPU" in said
     assert verdict in (here / "local" / "tiny.md").read_text()
     assert list((here / "local" / "evidence" / "tiny").glob("*.json"))
@@ -73,7 +75,7 @@ def test_each_verdict_ends_with_its_own_status_and_leaves_a_report(
 @pytest.mark.usefixtures("engine")
 def test_skipped_has_a_status_of_its_own_and_leaves_no_evidence(here: Path) -> None:
     status, said = casebook("case", "tiny", "--environment", "current")
-    assert status == Verdict.SKIPPED.exit_status
+    assert status == ExitStatus.of(Verdict.SKIPPED)
     assert "current: 1 GPU is needed, and there is none" in said
     assert [path.name for path in (here / "local").iterdir()] == [".gitignore"]
     assert not (here / "reports").exists()
@@ -103,8 +105,8 @@ def test_publish_and_another_place_are_two_places() -> None:
 def test_help_and_docs_list_every_verdict() -> None:
     page = (Path(__file__).parents[2] / "docs" / "running.md").read_text()
     for verdict in Verdict:
-        assert f"{verdict.exit_status} {verdict}" in base.EPILOG
-        assert re.search(rf"^\| {verdict} \|.*\| {verdict.exit_status} \|$", page, re.MULTILINE)
+        assert f"{ExitStatus.of(verdict)} {verdict}" in base.EPILOG
+        assert re.search(rf"^\| {verdict} \|.*\| {ExitStatus.of(verdict)} \|$", page, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("here", "engine")

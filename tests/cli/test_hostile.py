@@ -15,6 +15,7 @@ from tests.fakes import FakeEngine
 
 __all__ = ["engine", "here"]
 CASEBOOK = [sys.executable, "-m", "gpu_casebook"]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
@@ -121,3 +122,11 @@ def test_nohup_holds() -> None:
         process.send_signal(signal.SIGHUP)
         assert process.stdout.read() == "ending\ncleaned\n"
     assert process.returncode == 0
+
+
+def test_what_the_suite_starts_takes_signals_even_if_the_suite_was_started_to_ignore_them() -> None:
+    asks = "import signal; print([signal.getsignal(each).name for each in (signal.SIGTERM, signal.SIGHUP)])"
+    suite = f"import subprocess, sys, tests.conftest; subprocess.run([sys.executable, '-c', {asks!r}], check=True)"
+    order = ["nohup", sys.executable, "-c", suite]
+    said = subprocess.run(order, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert said == "['SIG_DFL', 'SIG_DFL']\n"

@@ -1,4 +1,7 @@
-"""What nodes of the tests run in place of `gpu_casebook.corpus.jobs.run_job`. A job's project says what it does."""
+"""What nodes of the tests run in place of `casebook_workbench.corpus.jobs.run_job`.
+
+A job's project says what it does.
+"""
 
 import os
 import signal
@@ -7,10 +10,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from casebook_workbench.corpus.events import Start
+from casebook_workbench.corpus.jobs import run_job
+from casebook_workbench.corpus.model import End, Finished, Settings
 from gpu_casebook.console import Console
-from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.jobs import run_job
-from gpu_casebook.corpus.model import End, Finished, Settings
 
 
 def run(start: Start, settings: Settings, console: Console) -> Finished | None:

@@ -18,13 +18,13 @@ from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from gpu_casebook.corpus import journal, schedule
-from gpu_casebook.corpus.driver import Driver
-from gpu_casebook.corpus.events import Event, Start
-from gpu_casebook.corpus.fleet import CAPABILITY_LABEL, LOOK_S, Fleet
-from gpu_casebook.corpus.model import Job, Run, Settings
-from gpu_casebook.corpus.table import RunTable
-from gpu_casebook.kinds import Grade
+from casebook_ray.fleet import CAPABILITY_LABEL, LOOK_S, Fleet
+from casebook_workbench.corpus import journal, schedule
+from casebook_workbench.corpus.driver import Driver
+from casebook_workbench.corpus.events import Event, Start
+from casebook_workbench.corpus.model import Job, Run, Settings
+from casebook_workbench.corpus.table import RunTable
+from failure_signature.kinds import Grade
 
 PATIENCE_S = 120.0
 

@@ -1,4 +1,7 @@
-"""What workers of the tests run in place of `gpu_casebook.corpus.jobs.run_job`. A job's project says what it does."""
+"""What workers of the tests run in place of `casebook_workbench.corpus.jobs.run_job`.
+
+A job's project says what it does.
+"""
 
 import os
 import signal
@@ -9,10 +12,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from casebook_workbench.corpus.events import Start
+from casebook_workbench.corpus.model import End, Finished, Job, Settings
+from failure_signature.kinds import Grade
 from gpu_casebook.console import Console
-from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.model import End, Finished, Job, Settings
-from gpu_casebook.kinds import Grade
 
 
 def job(name: str, does: str = "", **fields: object) -> Job:

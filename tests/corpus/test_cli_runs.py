@@ -6,8 +6,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.corpus import journal
 from gpu_casebook import cli
-from gpu_casebook.corpus import journal
 from gpu_casebook.errors import UsageError
 from tests.conftest import Checkout
 from tests.corpus.report.example import TODAY, YESTERDAY

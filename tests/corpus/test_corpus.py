@@ -14,10 +14,10 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.corpus import journal, summary
+from casebook_workbench.corpus.cli import EPILOG, age
+from casebook_workbench.corpus.model import End, Run
 from gpu_casebook import cli
-from gpu_casebook.corpus import journal, summary
-from gpu_casebook.corpus.cli import EPILOG, age
-from gpu_casebook.corpus.model import End, Run
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import load
 from tests.conftest import Checkout
@@ -52,7 +52,11 @@ class Corpus:
     def __init__(self, checkout: Checkout, cache: Path, place: Path) -> None:
         self.root, self.place = checkout.root, place
         self.reports = self.root / "local"
-        self.environ = os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        self.environ = os.environ | {
+            "XDG_CACHE_HOME": str(cache),
+            "PYTHONPATH": f"{ROOT}:{ROOT}/runner",
+            "PYTHONUNBUFFERED": "1",
+        }
         self.started: list[subprocess.Popen[str]] = []
 
     def add(self, id_: str, repro: str | None = None, fixed: str = "print('all good')\n", timeout: str = "60s") -> Path:

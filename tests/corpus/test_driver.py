@@ -7,16 +7,16 @@ from typing import Self
 
 import pytest
 
-from gpu_casebook.corpus import driver as module
-from gpu_casebook.corpus import schedule
-from gpu_casebook.corpus.driver import ATTEMPTS, Driver
-from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.journal import Journal, read
-from gpu_casebook.corpus.model import End, Finished, Job, Run
-from gpu_casebook.corpus.table import RunTable
+from casebook_workbench.corpus import driver as module
+from casebook_workbench.corpus import schedule
+from casebook_workbench.corpus.driver import ATTEMPTS, Driver
+from casebook_workbench.corpus.events import Event, Machine, Start
+from casebook_workbench.corpus.journal import Journal, read
+from casebook_workbench.corpus.model import End, Finished, Job, Run
+from casebook_workbench.corpus.table import RunTable
+from failure_signature.trials import Verdict
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import MachineError
-from gpu_casebook.evidence import Verdict
 from tests.corpus.test_journal import NOW, finished, job
 
 GPU = HostGpu(index=0, compute_capability="9.0", name="NVIDIA H200")
@@ -85,8 +85,8 @@ class Bench:
     """A run of some jobs, and what its driver says."""
 
     def __init__(self, reports: Path, *jobs: Job) -> None:
-        from gpu_casebook.corpus.journal import new_id
-        from gpu_casebook.corpus.model import Settings
+        from casebook_workbench.corpus.journal import new_id
+        from casebook_workbench.corpus.model import Settings
 
         self.reports = reports
         self.out = io.StringIO()

@@ -15,16 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from casebook_workbench.corpus import jobs
+from casebook_workbench.corpus.driver import ATTEMPTS
+from casebook_workbench.corpus.events import Start
+from casebook_workbench.corpus.model import End, Job, Settings
+from failure_signature.kinds import Grade
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import jobs
-from gpu_casebook.corpus.driver import ATTEMPTS
-from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.model import End, Job, Settings
 from gpu_casebook.daemon.client import LABEL, DockerClient, connect
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import ExitStatus
-from gpu_casebook.evidence import Evidence, Verdict
-from gpu_casebook.kinds import Grade
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.run import pipeline
 from tests.corpus.world import PATIENCE_S, REPRO, World, eventually, make_world
 from tests.engines.subjects import ROOT
@@ -360,7 +361,7 @@ def test_two_runs_at_once_share_gpus_by_their_locks_and_do_not_harm_each_others_
         directory.mkdir()
     (world.root / "site" / "sitecustomize.py").write_text(FAKE_GPUS)
     world.variables = {
-        "PYTHONPATH": f"{world.root / 'site'}:{ROOT}",
+        "PYTHONPATH": f"{world.root / 'site'}:{ROOT}:{ROOT}/runner",
         "FAKE_GPUS": "2",
         "FAKE_LOCKS": str(world.root / "locks"),
     }

@@ -15,14 +15,15 @@ from unittest import mock
 
 import pytest
 
-from gpu_casebook.corpus import fleet as module
-from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.fleet import CAPABILITY_LABEL, Fleet, _Task, described, machine_of, unfit
-from gpu_casebook.corpus.fleet_node import Attested, Came
-from gpu_casebook.corpus.model import End, Finished, Settings
+from casebook_ray import fleet as module
+from casebook_ray.fleet import CAPABILITY_LABEL, Fleet, _Task, described, machine_of, unfit
+from casebook_ray.node import Attested, Came
+from casebook_workbench.corpus.events import Event, Machine, Start
+from casebook_workbench.corpus.model import End, Finished, Settings
+from failure_signature.trials import Verdict
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.errors import EngineError, UsageError
-from gpu_casebook.evidence import Evidence, Verdict
+from gpu_casebook.evidence import Evidence
 from tests.conftest import PLAIN
 from tests.corpus.pool_jobs import job
 from tests.fakes import locked
@@ -49,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def scenario(place: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "tests.corpus.fleet_scenario", str(place)]
-    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    variables = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT}/runner"}
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
 
 

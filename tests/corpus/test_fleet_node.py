@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import fleet_node
-from gpu_casebook.corpus.events import Event, Start
-from gpu_casebook.corpus.fleet_node import Attested, given, pack, unpack
-from gpu_casebook.corpus.pool import end_all
+from casebook_ray import node as fleet_node
+from casebook_ray.node import Attested, given, pack, unpack
+from casebook_workbench.corpus.events import Event, Start
+from casebook_workbench.corpus.pool import end_all
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.scratch import scratch
 from gpu_casebook.revision import own_revision

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.corpus import jobs
+from casebook_workbench.corpus.events import Start
+from casebook_workbench.corpus.jobs import run_job
+from casebook_workbench.corpus.model import REASON_LIMIT, End, Finished, Job, Settings
+from failure_signature.kinds import Grade, Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
-from gpu_casebook.corpus import jobs
-from gpu_casebook.corpus.events import Start
-from gpu_casebook.corpus.jobs import run_job
-from gpu_casebook.corpus.model import REASON_LIMIT, End, Finished, Job, Settings
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines import registry as choosing
 from gpu_casebook.errors import BuildError, EngineError, MachineError
-from gpu_casebook.evidence import Evidence, Verdict, load
-from gpu_casebook.kinds import Grade, Variant
-from gpu_casebook.trial import GpuAccess, TrialResult
+from gpu_casebook.evidence import Evidence, load
+from gpu_casebook.trial import GpuAccess
 from tests.conftest import Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 from tests.run.test_pipeline import H200
@@ -198,7 +200,7 @@ class Restarted:
         self.looks = 0
         self.gone = False
         bench.engine.before_trial = self.trial
-        monkeypatch.setattr("gpu_casebook.corpus.jobs.time.sleep", lambda _s: None)
+        monkeypatch.setattr("casebook_workbench.corpus.jobs.time.sleep", lambda _s: None)
 
         def choose(*_: object) -> FakeEngine:
             if self.gone:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.journal import Journal, find, ids, new_id, read
-from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run, Settings
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.journal import Journal, find, ids, new_id, read
+from casebook_workbench.corpus.model import End, Finished, Job, Lost, Run, Settings
+from failure_signature.kinds import Grade, Variant
+from failure_signature.trials import Rate, Verdict
 from gpu_casebook.errors import CasebookError, UsageError
-from gpu_casebook.evidence import Rate, Verdict
-from gpu_casebook.kinds import Grade, Variant
 
 NOW = datetime(2026, 11, 21, 15, 40, 41, 123456, tzinfo=UTC)
 
@@ -196,7 +196,7 @@ def test_a_record_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, whole:
 HOLDER = """
 import sys
 from pathlib import Path
-from gpu_casebook.corpus.journal import Journal
+from casebook_workbench.corpus.journal import Journal
 with Journal.resume(Path(sys.argv[1]), None):
     print("held", flush=True)
     sys.stdin.read()

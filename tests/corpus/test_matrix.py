@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.matrix import ANY, MOST, Per, kinds, lacking, matrix, place
-from gpu_casebook.corpus.model import Job
+from casebook_workbench.corpus.matrix import ANY, MOST, Per, kinds, lacking, matrix, place
+from casebook_workbench.corpus.model import Job
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import job
 

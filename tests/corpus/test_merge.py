@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.merge import gather, merged
-from gpu_casebook.corpus.model import Run
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.merge import gather, merged
+from casebook_workbench.corpus.model import Run
+from failure_signature.trials import Verdict
 from gpu_casebook.errors import UsageError
-from gpu_casebook.evidence import Verdict
 from tests.corpus.report.example import MASK, PAIR, RWKV, START, broke, finished, run, skipped
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gpu_casebook.corpus import pool as pools
-from gpu_casebook.corpus.events import Event, Machine, Start
-from gpu_casebook.corpus.model import Job
-from gpu_casebook.corpus.pool import Pool
-from gpu_casebook.corpus.schedule import choose
+from casebook_workbench.corpus import pool as pools
+from casebook_workbench.corpus.events import Event, Machine, Start
+from casebook_workbench.corpus.model import Job
+from casebook_workbench.corpus.pool import Pool
+from casebook_workbench.corpus.schedule import choose
 from tests.corpus.pool_jobs import job, settings
 
 PATIENCE_S = 60.0
@@ -236,8 +236,8 @@ def test_ctrl_c_on_the_way_out_kills_what_is_left(tmp_path: Path, monkeypatch: p
 DRIVER = """
 import sys, signal
 from pathlib import Path
-from gpu_casebook.corpus.pool import Pool
-from gpu_casebook.corpus.events import Machine, Start
+from casebook_workbench.corpus.pool import Pool
+from casebook_workbench.corpus.events import Machine, Start
 from tests.corpus.pool_jobs import job, settings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

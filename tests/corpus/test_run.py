@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.events import Machine
-from gpu_casebook.corpus.journal import Journal
-from gpu_casebook.corpus.model import End, Finished, Job, Run, Settings
-from gpu_casebook.corpus.run import Request, begin, check_disk, durations, local_machine, unable
-from gpu_casebook.corpus.selection import Selection
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.begin import Request, begin, check_disk, durations, unable
+from casebook_workbench.corpus.events import Machine
+from casebook_workbench.corpus.journal import Journal
+from casebook_workbench.corpus.model import End, Finished, Job, Run, Settings
+from casebook_workbench.corpus.run import local_machine
+from casebook_workbench.corpus.selection import Selection
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.engines.venv.engine import VenvEngine

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_casebook.corpus.events import Machine, Start
-from gpu_casebook.corpus.model import Job
-from gpu_casebook.corpus.schedule import choose, impossible, left_s, ranked, together
+from casebook_workbench.corpus.events import Machine, Start
+from casebook_workbench.corpus.model import Job
+from casebook_workbench.corpus.schedule import choose, impossible, left_s, ranked, together
 from gpu_casebook.devices.hardware import HostGpu
 from tests.corpus.pool_jobs import job
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.model import End, Finished, Job
-from gpu_casebook.corpus.selection import (
-    _CODE,
+from casebook_workbench.corpus.model import End, Finished, Job
+from casebook_workbench.corpus.selection import (
     _DECIDES_NOTHING,
     Chosen,
     Look,
@@ -127,7 +126,7 @@ def test_a_manifest_that_breaks_the_reader_is_its_own_result(three: Checkout, mo
             raise RecursionError("too deep")
         return find(root, id_, images)
 
-    monkeypatch.setattr("gpu_casebook.corpus.selection.find", breaks)
+    monkeypatch.setattr("casebook_workbench.corpus.selection.find", breaks)
     found = chosen(three, environment=["current"])
     assert [(each.job.name, each.reason) for each in found.ended] == [
         ("beta", "it can't be read: RecursionError: too deep")
@@ -169,7 +168,7 @@ class TestChangedSince:
         common = three.root / "images" / "common"
         common.mkdir()
         (common / "system.Dockerfile").write_text("FROM base\n")
-        for path in ("runner/gpu_casebook/judging/verdict.py", "runner/gpu_casebook/report/pages.py"):
+        for path in ("runner/failure_signature/judging/verdict.py", "runner/gpu_casebook/report/pages.py"):
             (three.root / path).parent.mkdir(parents=True)
             (three.root / path).write_text("pass\n")
         git(three, "init", "--quiet", "--initial-branch=main")
@@ -208,14 +207,20 @@ class TestChangedSince:
         assert self.changed(history, "later") == ["alpha-one/interpreter"]
 
     @pytest.mark.parametrize(
-        "path", ["images/common/system.Dockerfile", "images/bases.toml", "runner/gpu_casebook/judging/verdict.py"]
+        "path", ["images/common/system.Dockerfile", "images/bases.toml", "runner/failure_signature/judging/verdict.py"]
     )
     def test_what_every_case_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).write_text("other\n")
         assert len(self.changed(history)) == 3
 
     @pytest.mark.parametrize(
-        "path", ["README.md", "runner/gpu_casebook/report/pages.py", "docs/runner/gpu_casebook/judging/x.py"]
+        "path",
+        [
+            "README.md",
+            "runner/gpu_casebook/report/pages.py",
+            "runner/casebook_workbench/author/fix.py",
+            "docs/runner/failure_signature/judging/x.py",
+        ],
     )
     def test_what_no_verdict_rests_on(self, history: Checkout, path: str) -> None:
         (history.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -224,7 +229,7 @@ class TestChangedSince:
 
     def test_the_parts_of_the_runner_that_decide_nothing_are_there(self) -> None:
         root = Path(__file__).parents[2]
-        assert [part for part in _DECIDES_NOTHING if not (root / _CODE / part).exists()] == []
+        assert [part for part in _DECIDES_NOTHING if not (root / "runner/gpu_casebook" / part).exists()] == []
 
     def test_what_went_on_elsewhere_since_the_branch_left_is_not_ours(self, history: Checkout) -> None:
         git(history, "checkout", "--quiet", "-b", "mine")

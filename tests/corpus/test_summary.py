@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus.model import End, Finished, Lost, Run, Settings
-from gpu_casebook.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
-from gpu_casebook.evidence import Verdict
+from casebook_workbench.corpus.model import End, Finished, Lost, Run, Settings
+from casebook_workbench.corpus.summary import BROKE, NOT_CONFIRMED, lines, status
+from failure_signature.trials import Verdict
+from gpu_casebook.errors import ExitStatus
 from tests.corpus.test_journal import NOW, finished, job
 
 
@@ -34,7 +35,7 @@ BROKEN = finished(job("f"), end=End.BROKE, verdict=None, reason="no lock")
         (run(CONFIRMED, BROKEN), BROKE),
         (run(BROKEN, SKIPPED), BROKE),
         (run(CONFIRMED, left=1), BROKE),
-        (run(SKIPPED), Verdict.SKIPPED.exit_status),
+        (run(SKIPPED), ExitStatus.of(Verdict.SKIPPED)),
     ],
 )
 def test_exit_status(ended: Run, expected: int) -> None:

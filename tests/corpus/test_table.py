@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console as Rich
 
+from casebook_workbench.corpus.events import Machine, Start
+from casebook_workbench.corpus.model import End, Finished, Job, Lost
+from casebook_workbench.corpus.table import Doing, RunTable, line
+from failure_signature.trials import Verdict
 from gpu_casebook import console
-from gpu_casebook.corpus.events import Machine, Start
-from gpu_casebook.corpus.model import End, Finished, Job, Lost
-from gpu_casebook.corpus.table import Doing, RunTable, line
-from gpu_casebook.evidence import Verdict
 from tests.corpus.pool_jobs import job
 
 BOX = Machine(name="box", cores=2)

@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import Finished, Run
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.model import Finished, Run
 from tests.engines.subjects import ROOT, this_python
 from tests.fakes import locked
 
@@ -91,7 +91,7 @@ class World:
     def environment(self) -> Mapping[str, str]:
         scratch = self.root / "tmp"
         scratch.mkdir(exist_ok=True)
-        own = {"XDG_CACHE_HOME": str(self.cache), "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
+        own = {"XDG_CACHE_HOME": str(self.cache), "TMPDIR": str(scratch), "PYTHONPATH": f"{ROOT}:{ROOT}/runner"}
         return dict(os.environ) | own | self.variables
 
     def run(self, *options: str) -> tuple[int, str]:

@@ -21,6 +21,8 @@ from gpu_casebook.packages.settings import BuildSettings
 from tests.daemon import remote
 from tests.engines.subjects import eventually
 
+MARK = f"buildkit-{os.getpid()}"  # other tests run beside these
+TAG = f"casebook-test/{MARK}:1"
 PLAIN = 'echo "Usage: docker build"; test "$DOCKER_BUILDKIT" = 1 && echo "  --secret stringArray"'
 WITHOUT_PLUGIN = 'echo "ERROR: BuildKit is enabled but the buildx component is missing or broken." >&2; exit 1'
 
@@ -79,7 +81,7 @@ def test_a_newer_docker_gets_the_same_engine_and_fails_in_the_same_words(
         arguments, engine = next(output), next(output)
         with pytest.raises(BuildError) as caught:
             list(output)
-    assert str(caught.value) == "could not build casebook-test/buildkit:1: a command ended with exit status 7"
+    assert str(caught.value) == f"could not build {TAG}: a command ended with exit status 7"
     assert engine == "engine: unix:///run/mine.sock default, proxy: http://me:pass@proxy"
     assert "--build-arg=BASE=debian --build-arg=HTTP_PROXY " in arguments
     assert "pass" not in arguments  # every user of this machine sees them
@@ -111,8 +113,8 @@ def started(
         client,
         file,
         dockerfile="Dockerfile",
-        tag="casebook-test/buildkit:1",
-        labels={"casebook.test": "buildkit"},
+        tag=TAG,
+        labels={"casebook.test": MARK},
         arguments=arguments,
         settings=settings or BuildSettings(""),
     )
@@ -121,7 +123,7 @@ def started(
 @pytest.fixture
 def client(docker_client: DockerClient) -> Iterator[DockerClient]:
     yield docker_client
-    for image in docker_client.api.images(filters={"label": "casebook.test=buildkit"}):
+    for image in docker_client.api.images(filters={"label": f"casebook.test={MARK}"}):
         docker_client.api.remove_image(image["Id"], force=True)
 
 
@@ -134,8 +136,8 @@ def test_tag_labels_and_secrets(client: DockerClient, python_image: str, tmp_pat
     check += f" && : {time.time_ns()}"  # a step that the engine remembers prints nothing
     lines = built(client, f"ARG BELOW\nFROM ${{BELOW}}\nUSER 0\nRUN {secrets} {check}\n", settings, BELOW=python_image)
     assert any(line.endswith(" the bundle") for line in lines)
-    image = client.images.get("casebook-test/buildkit:1")
-    assert image.labels["casebook.test"] == "buildkit"
+    image = client.images.get(TAG)
+    assert image.labels["casebook.test"] == MARK
     assert "a.example" not in str([image.history(), image.attrs])
 
 
@@ -143,7 +145,7 @@ def test_tag_labels_and_secrets(client: DockerClient, python_image: str, tmp_pat
 def test_a_command_that_fails_is_a_build_error_of_one_line(client: DockerClient, python_image: str) -> None:
     with pytest.raises(BuildError) as caught:
         built(client, f"FROM {python_image}\nRUN echo no >&2 && exit 7\n")
-    assert str(caught.value) == "could not build casebook-test/buildkit:1: a command ended with exit status 7"
+    assert str(caught.value) == f"could not build {TAG}: a command ended with exit status 7"
 
 
 @pytest.mark.docker
@@ -156,7 +158,7 @@ def test_a_full_disk_is_the_machines_fault(client: DockerClient, python_image: s
 def test_an_engine_that_is_gone_is_no_build_error(client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
     monkeypatch.setattr(client, "ping", lambda: (_ for _ in ()).throw(OSError("gone")))
-    with pytest.raises(EngineError, match="could not build casebook-test/buildkit:1: "):
+    with pytest.raises(EngineError, match=f"could not build {TAG}: "):
         built(client, "FROM scratch\n")
 
 
@@ -169,13 +171,13 @@ def test_closing_ends_the_build_and_leaves_no_process(client: DockerClient, pyth
         assert any(line.endswith(" begun") for line in lines)
         assert processes(word)
     eventually(lambda: not processes(word))  # the engine may be a moment behind docker
-    assert not [tag for image in client.api.images() for tag in image["RepoTags"] or () if "casebook-test" in tag]
+    assert not [tag for image in client.api.images() for tag in image["RepoTags"] or () if tag == TAG]
 
 
 def processes(word: str) -> list[int]:
     """Of the build's command, and of the docker that asked for it."""
     found = psutil.process_iter(["pid", "cmdline"])
-    words = (word, "casebook-test/buildkit")
+    words = (word, TAG)
     return [each.pid for each in found if any(one in " ".join(each.info["cmdline"] or ()) for one in words)]
 
 
@@ -192,4 +194,4 @@ def test_the_engine_behind_ssh_builds(
         with closing(connect()) as client:
             load(client, save(docker_client, [python_image]))
             built(client, f"FROM {python_image}\nRUN true\n")
-            assert client.images.get("casebook-test/buildkit:1").labels["casebook.test"] == "buildkit"
+            assert client.images.get(TAG).labels["casebook.test"] == MARK

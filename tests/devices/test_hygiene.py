@@ -15,14 +15,15 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from failure_signature.kinds import Variant
+from failure_signature.trials import Outcome, Verdict, Xid
 from gpu_casebook import cli
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, kernel_log, ledger
 from gpu_casebook.devices.hardware import lock_directory, why_aside
 from gpu_casebook.devices.hygiene import FATAL_XIDS, SLACK_BYTES, Condition, GpuState, assess, last
 from gpu_casebook.engines import guard
-from gpu_casebook.evidence import Evidence, Outcome, Verdict, Xid
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case

@@ -2,9 +2,9 @@
 
 import pytest
 
+from failure_signature.trials import Xid
 from gpu_casebook.devices import kernel_log
 from gpu_casebook.devices.kernel_log import of_gpus, parse, watch
-from gpu_casebook.evidence import Xid
 
 RECORDED = (
     "[  110.324880] NVRM: Xid (PCI:0000:00:06): 43, pid=3611, name=kernel_names, channel 0x00000052\n"

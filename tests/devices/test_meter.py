@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from failure_signature.result import TrialResult
 from gpu_casebook.devices import hardware, ledger, meter
 from gpu_casebook.devices.hygiene import GpuState
 from gpu_casebook.devices.meter import Meter
 from gpu_casebook.engines import guard
-from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Recipe, TrialRequest
 from tests.devices.test_hardware import A100, H200, LostError
 from tests.fakes import FakeEngine
 

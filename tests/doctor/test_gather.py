@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.doctor import gather as gathering
+from casebook_workbench.doctor.gather import directory, gather, proxies
 from gpu_casebook import cli
 from gpu_casebook.devices import hardware
-from gpu_casebook.doctor import gather as gathering
-from gpu_casebook.doctor.gather import directory, gather, proxies
 from gpu_casebook.manifest.case import find
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import LOCK

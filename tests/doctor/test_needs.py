@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.doctor.gather import cuda_of, needs
+from casebook_workbench.doctor.gather import cuda_of, needs
 from gpu_casebook.manifest.case import find
 from gpu_casebook.packages.lock import installed_bytes
 from tests.conftest import IMAGES, Checkout

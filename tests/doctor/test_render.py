@@ -1,6 +1,6 @@
-from gpu_casebook.doctor.facts import DockerFacts, Facts
-from gpu_casebook.doctor.render import lines
-from gpu_casebook.doctor.rules import Shortcoming
+from casebook_workbench.doctor.facts import DockerFacts, Facts
+from casebook_workbench.doctor.render import lines
+from casebook_workbench.doctor.rules import Shortcoming
 from gpu_casebook.errors import Severity
 from tests.doctor.test_rules import NEED, WELL
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from casebook_workbench.doctor.facts import Directory, DockerFacts, Facts, Need
+from casebook_workbench.doctor.rules import MACHINE_RULES, NEED_RULES, Shortcoming, diagnose
 from gpu_casebook.devices.hardware import HostGpu
-from gpu_casebook.doctor.facts import Directory, DockerFacts, Facts, Need
-from gpu_casebook.doctor.rules import MACHINE_RULES, NEED_RULES, Shortcoming, diagnose
 from gpu_casebook.errors import Severity
 from gpu_casebook.manifest.model import EnvironmentSpec
 

@@ -7,10 +7,10 @@ from contextlib import closing
 
 import pytest
 
+from casebook_rootless.archive import unpack
 from gpu_casebook.daemon.client import DockerClient, connect, find_image, load, save
 from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.engines.podman.engine import PodmanEngine
-from gpu_casebook.engines.unpacked.archive import unpack
 from gpu_casebook.trial import Recipe
 from tests.engines.subjects import Bench, CharliecloudSubject, DockerSubject, Subject, VenvSubject, this_python
 

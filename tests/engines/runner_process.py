@@ -3,18 +3,17 @@
 The trial has grandchildren in sessions of their own that ignore SIGTERM, and goes on for ten minutes.
 """
 
-import os
 import signal
 import sys
 from pathlib import Path
 
+from casebook_rootless.charliecloud import CharliecloudEngine
 from gpu_casebook.engines import registry
 from gpu_casebook.engines.base import Engine
-from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ExitStatus
 from gpu_casebook.trial import Limits, Recipe, TrialRequest
-from tests.engines.subjects import FAMILY, FORKED, ROOT, TOKEN, this_python
+from tests.engines.subjects import FAMILY, ROOT, TOKEN, this_python
 
 
 def engine(kind: str, arguments: list[str]) -> tuple[Engine, Recipe]:
@@ -36,7 +35,6 @@ def main(kind: str, token: str, *arguments: str) -> None:
             arguments=["script.py"],
             limits=Limits(timeout_s=600),
             variables={TOKEN: token},
-            zygote=FORKED in os.environ,
         )
         made.run(prepared, request)
 

@@ -16,17 +16,17 @@ from unittest import mock
 
 import psutil
 
+from casebook_rootless.charliecloud import CharliecloudEngine
+from failure_signature.result import TrialResult
 from gpu_casebook.daemon.client import LABEL, Container, DockerClient
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.engines.venv.engine import VenvEngine
-from gpu_casebook.trial import Limits, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, Recipe, TrialRequest
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "CASEBOOK_TEST_TOKEN"
-FORKED = "CASEBOOK_TEST_FORKED"
 PATIENCE_S = 60.0
 
 # Tells the runner through its supervisor's descriptors that it ended well, and kills it.
@@ -196,12 +196,12 @@ def eventually(true: Callable[[], object]) -> None:
 
 
 @contextmanager
-def runner_with_a_trial(subject: Subject, token: str, *, forked: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
+def runner_with_a_trial(subject: Subject, token: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Another runner, once its trial and all processes of it are running."""
     environ = dict(os.environ)
     match subject:
         case DockerSubject():
-            environ |= {**subject.variables, **({FORKED: "1"} if forked else {})}
+            environ |= subject.variables
             arguments = [subject.kind.name, token, str(subject.recipe.use_image)]
         case CharliecloudSubject():
             arguments = ["charliecloud", token, str(subject.recipe.use_image), str(subject.cache), str(subject.place)]
@@ -217,7 +217,7 @@ def runner_with_a_trial(subject: Subject, token: str, *, forked: bool = False) -
     )
     with process:
         try:
-            eventually(lambda: subject.processes(token) == PROCESSES + 3 * forked or process.poll() is not None)
+            eventually(lambda: subject.processes(token) == PROCESSES or process.poll() is not None)
             assert process.poll() is None
             yield process
         finally:

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from failure_signature.text import path_list
 from gpu_casebook.engines.base import VARIABLES
-from gpu_casebook.text import path_list
 
 # Says how many seconds of processor time the threads took that NumPy's BLAS started; a tick is 1/100 s.
 IDLE = """

@@ -317,6 +317,7 @@ def test_the_trials_of_other_threads_can_be_ended(bench: Bench) -> None:
     assert running.result().exit_status is None
 
 
+@pytest.mark.alone("what a killed run left may be swept by any other run on the engine")
 def test_what_a_killed_runner_left_goes_with_the_next_sweep(subject: Subject) -> None:
     token = uuid.uuid4().hex
     with subject.make() as engine, runner_with_a_trial(subject, token) as process:

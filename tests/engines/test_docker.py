@@ -1,6 +1,7 @@
 """What only the docker engine promises."""
 
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -234,8 +235,9 @@ def sleeper() -> bytes:
 
 
 def imported(client: DockerClient, root: bytes) -> ImageFacts:
-    client.api.import_image_from_data(root, repository="casebook-test/sleeper", tag="latest")
-    found = find_image(client, "casebook-test/sleeper:latest")
+    tag = str(os.getpid())  # other tests run beside this one
+    client.api.import_image_from_data(root, repository="casebook-test/sleeper", tag=tag)
+    found = find_image(client, f"casebook-test/sleeper:{tag}")
     assert found
     return found
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from failure_signature.reading.stacks import matching, standing
+from failure_signature.result import TrialResult
 from gpu_casebook.engines import watching
-from gpu_casebook.reading.stacks import matching, standing
-from gpu_casebook.trial import TrialResult, Watch
+from gpu_casebook.trial import Watch
 from tests.engines.conftest import KINDS
 from tests.engines.subjects import TOKEN, Bench, Subject
 

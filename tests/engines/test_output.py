@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpu_casebook.engines.output import Kept, Neutral, Novelty, cut_middle, ending
+from failure_signature.result import status_and_signal
+from gpu_casebook.engines.output import Kept, Neutral, Novelty, cut_middle
 
 
 def kept(bound: int, *pieces: bytes) -> str:
@@ -113,4 +114,4 @@ def test_no_names_change_nothing() -> None:
     ],
 )
 def test_ending(status: int | None, expected: tuple[int | None, str | None]) -> None:
-    assert ending(status) == expected
+    assert status_and_signal(status) == expected

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from casebook_rootless.charliecloud import CharliecloudEngine
 from gpu_casebook.daemon import client as module
 from gpu_casebook.daemon.client import DockerClient
-from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
 from gpu_casebook.engines.docker import packing
 from gpu_casebook.engines.venv import packing as venv_packing
 from gpu_casebook.errors import CasebookError

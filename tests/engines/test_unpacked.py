@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from casebook_rootless import charliecloud as module
+from casebook_rootless import unpacked
+from casebook_rootless.apptainer import ApptainerEngine
+from casebook_rootless.archive import unpack
+from casebook_rootless.charliecloud import CharliecloudEngine
 from gpu_casebook.devices.driver import HostFacts
-from gpu_casebook.engines.apptainer.engine import ApptainerEngine
 from gpu_casebook.engines.base import VARIABLES
-from gpu_casebook.engines.charliecloud import engine as module
-from gpu_casebook.engines.charliecloud.engine import CharliecloudEngine
-from gpu_casebook.engines.unpacked import engine as unpacked
-from gpu_casebook.engines.unpacked.archive import unpack
 from gpu_casebook.errors import BuildError, EngineError, UsageError
 from gpu_casebook.images.bases import Base
 from gpu_casebook.images.stages import plan

@@ -523,7 +523,7 @@ def test_a_supervisor_has_no_secrets(venv_bench: Bench, monkeypatch: pytest.Monk
     monkeypatch.setenv("SOME_TOKEN", "s3cret")
     orders = {"command": ["/bin/sleep", "0.5"], "directory": "/", "variables": {}, "timeout_s": 5.0}
     limits = {"memory_bytes": 2**30, "processes": 9, "places": []}
-    process, _ = supervised.begin(supervised.launch, orders | limits, [lambda _: None] * 2)
+    process, _ = supervised.begin(orders | limits, [lambda _: None] * 2)
     eventually(lambda: len(psutil.Process(process.pid).children()) == 1)
     seen = Path(f"/proc/{process.pid}/environ")
     with suppress(PermissionError):  # as it is where nobody but root may look

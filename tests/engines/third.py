@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+from failure_signature.result import TrialResult
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, Recipe, TrialRequest
 
 
 class ThirdEngine(Engine):

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, SanitizerProbe, SanitizerReport, Verdict
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import Kind, Tool
+from failure_signature.trials import Outcome, SanitizerReport, Verdict
+from gpu_casebook.evidence import Evidence, SanitizerProbe
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
 from tests.gpu.conftest import Go
@@ -266,7 +267,7 @@ def test_a_device_side_assertion(case: Write, go: Go) -> None:
 @pytest.mark.parametrize(
     ("id", "kernel"),
     [
-        ("vllm-block-table-overread", "paged_decode"),
+        ("vllm-block-table-overread", "flash_fwd_splitkv_kernel"),
         ("flash-attn-block-table-residual", "flash_fwd_splitkv_kernel"),
     ],
 )

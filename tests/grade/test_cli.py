@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from casebook_workbench.grade import graded as known
 from gpu_casebook.cli import app
 from gpu_casebook.engines import registry
 from gpu_casebook.errors import ExitStatus
-from gpu_casebook.grade import graded as known
 from tests.grade.test_grading import CASE, FIXED, SUBJECT, Here, graded
 from tests.grade_table import graded_cases
 
@@ -39,7 +39,7 @@ def test_without_a_candidate_the_task_is_told() -> None:
     status, said = typed(CASE)
     assert status == 0
     assert "`tokenizers==0.23.2`" in said
-    assert said.splitlines()[-1].endswith(f"grading/{CASE}/subject.py")
+    assert said.splitlines()[-1].endswith(f"cases/{CASE}/grade/subject.py")
 
 
 def test_a_case_says_whether_it_can_be_graded() -> None:
@@ -74,7 +74,10 @@ def test_an_engine_without_images_writes_no_tasks(here: Path) -> None:
     ("words", "says"),
     [
         (["nothing-like-it"], "no case 'nothing-like-it'"),
-        (["vllm-unmap-in-flight"], "casebook: case vllm-unmap-in-flight can't be graded: there is no grading/"),
+        (
+            ["vllm-unmap-in-flight"],
+            "casebook: case vllm-unmap-in-flight can't be graded: there is no cases/",
+        ),
         ([CASE, "nowhere.py"], "casebook: nowhere.py: is missing"),
         ([CASE, "nowhere.py", "--harbor", "tasks"], "casebook: --harbor writes tasks; leave the candidate out"),
     ],

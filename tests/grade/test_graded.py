@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.grade import rules
+from casebook_workbench.grade.graded import SCRIPTS, load
+from casebook_workbench.grade.task import statement
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.grade import rules
-from gpu_casebook.grade.graded import SCRIPTS, load
-from gpu_casebook.grade.task import statement
 from gpu_casebook.manifest.case import find, known_images
 from tests import grade_table
 
@@ -38,9 +38,8 @@ def test_candidates_that_are_no_fix_are_refused_by_their_text_where_it_shows_tha
 def copied(tmp_path: Path, old: str = "", new: str = "", name: str = "grade.yaml") -> Path:
     """A checkout with one case that can be graded, one of its files changed."""
     case = CASES[0]
-    for part in (f"cases/{case}", f"grading/{case}"):
-        shutil.copytree(ROOT / part, tmp_path / part)
-    path = tmp_path / "grading" / case / name
+    shutil.copytree(ROOT / "cases" / case, tmp_path / "cases" / case)
+    path = tmp_path / "cases" / case / "grade" / name
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     return tmp_path
@@ -64,10 +63,25 @@ def test_a_mistake_is_told_with_its_file(tmp_path: Path, name: str, old: str, ne
 
 
 def test_a_case_that_cannot_be_graded_says_so() -> None:
-    with pytest.raises(UsageError, match="vllm-unmap-in-flight can't be graded: there is no grading/vllm-unmap"):
+    with pytest.raises(UsageError, match="there is no cases/vllm-unmap-in-flight/grade/"):
         grade_table.of("vllm-unmap-in-flight")
 
 
-def test_no_trial_of_a_case_sees_how_it_is_graded() -> None:
-    case = find(ROOT, CASES[0], known_images(ROOT))
-    assert not [name for name in case.payload() if "check" in name or "grade" in name]
+@pytest.mark.parametrize("name", CASES)
+def test_no_trial_of_a_case_gets_how_it_is_graded(name: str) -> None:
+    payload = find(ROOT, name, known_images(ROOT)).payload()
+    assert {"repro.py", "fixed.py"} <= payload.keys()
+    hidden = {path.read_bytes() for path in (ROOT / "cases" / name / "grade").iterdir() if path.is_file()}
+    assert len(hidden) >= len(SCRIPTS)
+    assert not [each for each in payload if each.startswith("grade")]
+    assert not hidden & set(payload.values())
+
+
+def test_the_digest_of_a_case_is_the_same_with_and_without_grade(tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    case = find(root, CASES[0], known_images(ROOT))
+    digest = case.digest()
+    shutil.rmtree(case.directory / "grade")
+    assert case.digest() == digest
+    (case.directory / "other.py").write_text("")
+    assert case.digest() != digest

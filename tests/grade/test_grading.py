@@ -10,13 +10,14 @@ from typing import Self
 
 import pytest
 
+from casebook_workbench.grade.graded import Graded, Grading
+from casebook_workbench.grade.grading import Mark, candidate_text, grade
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Engine, Prepared
 from gpu_casebook.errors import MachineError, UsageError
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.grade.graded import Graded, Grading
-from gpu_casebook.grade.grading import Mark, candidate_text, grade
-from gpu_casebook.trial import Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, Recipe, TrialRequest
 from tests import grade_table
 
 CASE = "tokenizers-windows-lost"
@@ -181,7 +182,7 @@ def test_a_trial_that_could_not_be_run_says_nothing_of_the_candidate(
         marked(tmp_path, FIXED)
 
 
-@pytest.mark.parametrize("prefix", ["a/ b/", "a/grading/x/ b/grading/x/", " "])
+@pytest.mark.parametrize("prefix", ["a/ b/", "a/cases/x/grade/ b/cases/x/grade/", " "])
 def test_a_diff_of_the_subject_is_applied(tmp_path: Path, prefix: str) -> None:
     before, after = (f"{each}subject.py" for each in prefix.split(" "))
     old, new = (text.splitlines(keepends=True) for text in (SUBJECT, FIXED))
@@ -195,7 +196,7 @@ def test_a_diff_of_the_subject_is_applied(tmp_path: Path, prefix: str) -> None:
     [
         ("", "changes no file; it must change subject.py alone"),
         ("--- a/check.py\n+++ b/check.py\n@@ -1 +1 @@\n-a\n+b\n", "changes b/check.py"),
-        ("--- a/subject.py\n+++ b/subject.py\n@@ -1 +1 @@\n-a\n+b\n", "does not apply to grading/"),
+        ("--- a/subject.py\n+++ b/subject.py\n@@ -1 +1 @@\n-a\n+b\n", "does not apply to cases/"),
     ],
 )
 def test_another_diff_is_refused_in_one_line(tmp_path: Path, diff: str, why: str) -> None:
@@ -208,8 +209,8 @@ def test_another_diff_is_refused_in_one_line(tmp_path: Path, diff: str, why: str
 
 @pytest.mark.slow
 def test_all_candidates_of_a_real_case_on_the_venv_engine(request: pytest.FixtureRequest) -> None:
+    from failure_signature.kinds import Variant
     from gpu_casebook.engines.venv.engine import VenvEngine
-    from gpu_casebook.kinds import Variant
     from gpu_casebook.run.plan import recipe
 
     real = grade_table.of(CASE)

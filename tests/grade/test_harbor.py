@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.grade.harbor import write_task
 from gpu_casebook.errors import UsageError
-from gpu_casebook.grade.harbor import write_task
 from tests.grade.test_grading import CASE, FIXED, SUBJECT, graded
 
 PYTHON = "/usr/bin/python3"
@@ -57,7 +57,7 @@ root = pytest.mark.skipif(
 
 
 def verified(tmp_path: Path, candidate: str | None) -> tuple[int, str]:
-    for above in (tmp_path, *tmp_path.parents[:2]):
+    for above in (tmp_path, *(each for each in tmp_path.parents[:3] if "pytest" in str(each))):
         above.chmod(0o755)
     tests, given, out = tmp_path / "tests", tmp_path / "subject.py", tmp_path / "reward.json"
     shutil.copytree(written(tmp_path) / "tests", tests)

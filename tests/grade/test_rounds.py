@@ -68,7 +68,8 @@ def test_a_link_in_the_place_of_values_is_not_followed(tmp_path: Path) -> None:
 )
 def test_the_call_can_run_as_another_user(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    for above in tmp_path.parents[:2]:
-        above.chmod(0o755)
+    for above in tmp_path.parents[:3]:  # one more in a worker of a parallel run
+        if above.owner() == "root" and "pytest" in str(above):
+            above.chmod(0o755)
     said, _ = rounds(tmp_path, "return os.getuid()", "--user", "65534", python="/usr/bin/python3")
     assert [each["values"] for each in said["rounds"]] == [65534, 65534]

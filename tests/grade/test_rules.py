@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.grade import rules
+from casebook_workbench.grade import rules
 
 SUBJECT = '''"""Doc."""
 

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
 
-from gpu_casebook.bundle import parts
+from casebook_workbench.bundle import parts
 from gpu_casebook.cli import app
 from gpu_casebook.guest import starter
 from tests.bundle.bundles import WHEEL, archive, listing, members, wheel
@@ -81,7 +82,8 @@ def test_help_comes_before_anything_is_looked_at(tmp_path: Path, name: str) -> N
     (tmp_path / name).write_bytes(Path(starter.__file__).read_bytes())
     status, said = python(tmp_path / name, "--help", cwd=tmp_path)
     assert (status, said.partition("\n")[0]) == (0, "usage: python3 run.py [BUNDLE] [OPTION]...")
-    command = get_command(app).commands["bundle-run"]  # type: ignore[attr-defined]
+    group: Any = get_command(app)
+    command = group.get_command(None, "bundle-run")
     options = {option for each in command.params if each.opts[0].startswith("--") for option in each.opts[:1]}
     named = set(re.findall(r"^  (--[a-z-]+)", said, re.MULTILINE))
     assert {each.replace("--no-", "--") for each in named} == options

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from casebook_workbench.upkeep.usage import remove_unused, usage
 from gpu_casebook.daemon.client import DockerClient
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
 from gpu_casebook.guest import only
@@ -22,7 +23,6 @@ from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import BOOTSTRAPPED, Base, BasePin, read_pin
 from gpu_casebook.images.build import absent, build_all, ensure, progress, reference
 from gpu_casebook.images.stages import Stage, normalised, plan
-from gpu_casebook.images.usage import remove_unused, usage
 from gpu_casebook.manifest.case import known_images
 from gpu_casebook.packages.index import UnreachableError
 from gpu_casebook.packages.settings import BuildSettings

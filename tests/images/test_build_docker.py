@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from casebook_workbench.upkeep.usage import usage
 from gpu_casebook.daemon import registry as registries
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.errors import BuildError, EngineError
@@ -30,7 +31,6 @@ from gpu_casebook.images import build as images
 from gpu_casebook.images.bases import Base, BasePin, obtain
 from gpu_casebook.images.build import ensure
 from gpu_casebook.images.stages import plan
-from gpu_casebook.images.usage import usage
 from gpu_casebook.packages import sources
 from gpu_casebook.packages.settings import collect
 from gpu_casebook.pins import SourceFile
@@ -487,6 +487,7 @@ def test_a_file_with_another_hash_is_a_build_error_and_leaves_nothing(
     assert plan(ROOT, wrong, base_of(client)).reference not in tags(client)
 
 
+@pytest.mark.alone("no process of any build may be left")
 def test_after_ctrl_c_there_is_no_image_and_no_process_left(client: DockerClient, private_index: Index) -> None:
     def interrupt(line: str) -> None:
         if "RUN" in line:

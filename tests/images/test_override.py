@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.upkeep.usage import usage
 from gpu_casebook.daemon.client import DockerClient, connect
 from gpu_casebook.errors import EngineError
 from gpu_casebook.images import override
-from gpu_casebook.images.usage import usage
 from gpu_casebook.trial import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def wheel(directory: Path, version: str) -> Path:
     info = f"probe_branch-{version}.dist-info"
     needs = "Requires-Dist: no-such-package-anywhere"
     files = {
-        "probe_branch.py": "ANSWER = 42\n",
+        "probe_branch.py": f"ANSWER = 42  # {os.getpid()}: tests beside these have images of their own\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: probe-branch\nVersion: {version}\n{needs}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

@@ -1,5 +1,5 @@
+from casebook_workbench.issue.collected import environment_block
 from gpu_casebook.evidence import Attestation
-from gpu_casebook.issue.collected import environment_block
 from tests.report.example import ATTESTATION, ENVIRONMENT, H200
 
 INSTALLED = ATTESTATION.model_copy(

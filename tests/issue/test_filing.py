@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from casebook_workbench.issue.filing import file, gist
+from casebook_workbench.releases.records import Bisection, Call, Question, Step, record_path
+from failure_signature.kinds import Grade, Variant
 from gpu_casebook.errors import CasebookError, UsageError
 from gpu_casebook.evidence import CaseFacts, Evidence, evidence_path
-from gpu_casebook.issue.filing import file, gist
-from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.case import find
-from gpu_casebook.records.bisection import Bisection, Call, Question, Step, record_path
-from gpu_casebook.records.watched import Sighting, State, Watched, watched_path
+from gpu_casebook.report.watched import Sighting, State, Watched, watched_path
 from tests.cli.test_cli import casebook
 from tests.conftest import IMAGES, Checkout, write_locks
 from tests.report.example import CASE, ENVIRONMENT, evidence, simulated

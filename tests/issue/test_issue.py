@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Evidence, Rate, SanitizerProbe, SanitizerReport, Trial, Verdict
-from gpu_casebook.issue.issue import LIMIT, Source, best, compose, form_of, middle_cut
-from gpu_casebook.kinds import Grade, Variant
-from gpu_casebook.reading.findings import Finding, Kind, Tool
-from gpu_casebook.redact import Private
+from casebook_workbench.issue.issue import LIMIT, Source, best, compose, form_of, middle_cut
+from casebook_workbench.redact import Private
+from failure_signature.kinds import Grade, Variant
+from failure_signature.reading.findings import Finding, Kind, Tool
+from failure_signature.trials import Rate, SanitizerReport, Trial, Verdict
+from gpu_casebook.evidence import Evidence, SanitizerProbe
 from tests.report.example import CASE, ENVIRONMENT, FIXED, REPRO, REQUIREMENTS, evidence, simulated
 
 RAN = "Releases of owner/name ran, one with the defect and one without it."

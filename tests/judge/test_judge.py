@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.judge.judging import Meaning, exit_status
+from casebook_workbench.judge.run import exit_status
+from failure_signature.judging.signature import Sign
 from tests.conftest import MANIFEST, PLAIN, Checkout
 
 PYTHON = sys.executable
@@ -49,11 +50,11 @@ def test_the_exit_status_is_what_the_run_says(text: str, status: int, line: str)
 
 
 @pytest.mark.parametrize(
-    ("meaning", "introduced", "fixed"),
-    [(Meaning.SHOWN, 1, 0), (Meaning.ABSENT, 0, 1), (Meaning.OTHER, 125, 125), (Meaning.UNKNOWN, 125, 125)],
+    ("sign", "introduced", "fixed"),
+    [(Sign.SHOWS, 1, 0), (Sign.ABSENT, 0, 1), (Sign.OTHER, 125, 125), (Sign.UNKNOWN, 125, 125)],
 )
-def test_git_is_told_what_it_asks(meaning: Meaning, introduced: int, fixed: int) -> None:
-    assert (exit_status(meaning, "introduced"), exit_status(meaning, "fixed")) == (introduced, fixed)
+def test_git_is_told_what_it_asks(sign: Sign, introduced: int, fixed: int) -> None:
+    assert (exit_status(sign, "introduced"), exit_status(sign, "fixed")) == (introduced, fixed)
 
 
 @pytest.mark.usefixtures("here")

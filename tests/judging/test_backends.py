@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from gpu_casebook.evidence import Outcome, evidence_files, load
-from gpu_casebook.judging.expectation import judge, observe
+from failure_signature.judging.outcome import judge, observe
+from failure_signature.result import TrialResult
+from failure_signature.trials import Outcome
+from gpu_casebook.evidence import evidence_files, load
 from gpu_casebook.manifest.case import find, known_images
-from gpu_casebook.trial import TrialResult
 
 ROOT = Path(__file__).parents[2]
 CASE = "graphed-callables-static-grad"

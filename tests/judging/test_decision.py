@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Demand, Observation, Outcome, Trial, Verdict
-from gpu_casebook.judging.decision import Decision, Tally, Terms, decide
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
-from gpu_casebook.manifest.model import Growth
-from gpu_casebook.statistics import clean_trials_needed, wilson
+from failure_signature.bounds import Bound
+from failure_signature.expectation import Growth
+from failure_signature.judging.decision import Decision, Tally, Terms, decide
+from failure_signature.kinds import Variant
+from failure_signature.statistics import clean_trials_needed, wilson
+from failure_signature.trials import Demand, Observation, Outcome, Trial, Verdict
 from tests import synthetic
 
 GOOD, INFRA = Outcome.AS_EXPECTED, Outcome.INFRA

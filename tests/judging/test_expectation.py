@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from failure_signature.expectation import Expectation
+from failure_signature.judging.description import ending
+from failure_signature.judging.outcome import Judgement, lines, observe
+from failure_signature.judging.outcome import judge as judge_seen
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, Outcome
 from gpu_casebook.engines.output import cut_middle
-from gpu_casebook.evidence import Observation, Outcome
-from gpu_casebook.judging.description import ending
-from gpu_casebook.judging.expectation import Judgement, lines, observe
-from gpu_casebook.judging.expectation import judge as judge_seen
-from gpu_casebook.manifest.model import Expectation
-from gpu_casebook.trial import TrialResult
 
 TRITON = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
 ABORT = (

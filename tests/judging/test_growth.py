@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.evidence import Observation, Outcome
-from gpu_casebook.judging.expectation import Judgement, growth, judge, observe, slope, without_jump
-from gpu_casebook.manifest.model import Expectation, Growth
-from gpu_casebook.trial import TrialResult
+from failure_signature.expectation import Expectation, Growth
+from failure_signature.judging.outcome import Judgement, growth, judge, observe, slope, without_jump
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, Outcome
 
 
 def series(values: Sequence[float]) -> list[tuple[int, float]]:

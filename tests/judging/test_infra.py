@@ -1,6 +1,6 @@
 import pytest
 
-from gpu_casebook.judging.infra import blame
+from failure_signature.judging.infra import blame
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_casebook.evidence import Observation, Outcome, SanitizerReport, Trial, Verdict
-from gpu_casebook.judging.decision import Decision, Terms, decide
-from gpu_casebook.judging.expectation import Judgement, observe
-from gpu_casebook.judging.sanitized import judge_fixed, judge_repro, mismatches, report, settled
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.model import Expectation, SanitizerFinding
-from gpu_casebook.reading.findings import Finding, KernelPlace, Kind, Tool
-from gpu_casebook.run.record import signature
-from gpu_casebook.trial import TrialResult
+from failure_signature.expectation import Expectation, SanitizerFinding
+from failure_signature.judging.decision import Decision, Terms, decide
+from failure_signature.judging.outcome import Judgement, observe
+from failure_signature.judging.sanitized import judge_fixed, judge_repro, mismatches, report, settled
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import Finding, KernelPlace, Kind, Tool
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, Outcome, SanitizerReport, Trial, Verdict
+from gpu_casebook.run.record import sanitizer_lines
 from tests.recordings import DIRECTORY, Recording
 
 WRITE = SanitizerFinding.model_validate({"access": "write", "size": 4, "kernel": "write_behind"})
@@ -311,7 +311,7 @@ class TestVerdict:
 
 
 def test_the_signature_names_both_sides() -> None:
-    (line,) = signature(WRITE, Variant.REPRO)
+    (line,) = sanitizer_lines(WRITE, Variant.REPRO)
     assert line == "compute-sanitizer: memcheck finds access write, size 4, kernel write_behind"
-    assert signature(WRITE, Variant.FIXED) == ["compute-sanitizer: memcheck finds nothing"]
-    assert signature(None, Variant.REPRO) == []
+    assert sanitizer_lines(WRITE, Variant.FIXED) == ["compute-sanitizer: memcheck finds nothing"]
+    assert sanitizer_lines(None, Variant.REPRO) == []

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from gpu_casebook.manifest.bounds import Bound
+from failure_signature.bounds import Bound
 
 
 @pytest.mark.parametrize(

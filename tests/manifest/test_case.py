@@ -1,7 +1,8 @@
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,13 +14,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from failure_signature.bounds import Bound
+from failure_signature.expectation import Expectation
+from failure_signature.kinds import Grade, Variant
 from gpu_casebook.errors import ManifestError, UsageError
-from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest import case
-from gpu_casebook.manifest.bounds import Bound
 from gpu_casebook.manifest.case import Case, discover, find, known_images, load
 from gpu_casebook.manifest.document import read
-from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.manifest.schema import SCHEMA, schema_text, write_schema
 from gpu_casebook.pins import pin
 from tests.conftest import IMAGES, MANIFEST, Checkout
@@ -696,6 +697,19 @@ def test_what_is_no_manifest_at_all(checkout: Checkout, content: bytes, expected
     assert found[0].startswith(expected)
 
 
+def test_the_limit_of_the_parser_itself_is_told_alike(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyYAML 6.0.4 raises it, before the events of this line."""
+
+    def limited(*_: object, **__: object) -> Iterator[yaml.Event]:
+        yield from itertools.islice(parse("id: tiny\na: [[[[b]]]]\n"), 6)
+        mark = yaml.Mark("", 1004, 1, 1003, None, 0)
+        raise yaml.scanner.ScannerError("while increasing flow level", mark, "exceeded maximum nesting depth", mark)
+
+    parse = yaml.parse
+    monkeypatch.setattr(yaml, "parse", limited)
+    assert problems(checkout, "id: tiny\na: [[[[b]]]]\n") == ["2: is nested more than 16 levels deep"]
+
+
 def test_a_second_document(checkout: Checkout) -> None:
     found = problems(checkout, MANIFEST + "---\nid: more\n")
     assert found == ["29: a second document begins here; a manifest is one"]
@@ -755,7 +769,7 @@ MANIFEST_VALUES = st.recursive(
 PLACES = sorted(read(BytesIO(MANIFEST.encode())).spots, key=str)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(place=st.sampled_from(PLACES), value=MANIFEST_VALUES)
 def test_whatever_stands_at_whatever_place_there_is_a_case_or_problems(
     place: tuple[str | int, ...], value: Any

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.manifest.case import Case, discover, find, known_images
 from tests.mutants.mutations import FIX, MISSING, NO_SPACE, NOT, OPEN, WRONG
 

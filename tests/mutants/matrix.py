@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.manifest.case import MANIFEST
 from tests.mutants import corpus, kinds, reader, variants
 from tests.mutants.kinds import Kind

@@ -6,8 +6,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from tests.mutants import kinds
 from tests.mutants.kinds import ACCELERATOR_ERROR, COUNT, ILLEGAL, PROOF, QUICK, RAISES, Kind, aborts, dies_of_signal
 

@@ -11,21 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
-from gpu_casebook.author.review import static
+from casebook_workbench.author.review import static
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import CasebookError, EngineError, ManifestError, UnfitError
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import MANIFEST, known_images, load
 from gpu_casebook.report.headline import headline, plain
 from gpu_casebook.run import attesting
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped, recipe
-from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 from tests.mutants import demo
 from tests.mutants.corpus import ROOT
 from tests.mutants.matrix import HERE, IMAGE, Mutant

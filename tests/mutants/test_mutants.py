@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Verdict
-from gpu_casebook.kinds import Variant
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from tests.mutants import corpus
 from tests.mutants.__main__ import row, totals
 from tests.mutants.matrix import HERE, Mutant, matrix, synthetic

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpu_casebook.evidence import Verdict
+from failure_signature.trials import Verdict
 from tests.fakes import locked
 from tests.mutants import demo, kinds
 from tests.mutants.demo import DEMO, IMPORTED, PIN

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.author.review import exchanged
+from casebook_workbench.author.review import exchanged
+from casebook_workbench.issue.issue import Source, compose
+from failure_signature.kinds import Grade, Variant
 from gpu_casebook.engines.venv import packing
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import BuildError, ManifestError
@@ -23,8 +25,6 @@ from gpu_casebook.evidence import EnvironmentFacts
 from gpu_casebook.guest import attest
 from gpu_casebook.images import build as images
 from gpu_casebook.images.stages import plan
-from gpu_casebook.issue.issue import Source, compose
-from gpu_casebook.kinds import Grade, Variant
 from gpu_casebook.manifest.case import Case, load
 from gpu_casebook.packages import sources
 from gpu_casebook.packages.resolve import lock_text

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from gpu_casebook.reading.cuda_errors import (
+from failure_signature.reading.cuda_errors import (
     CUDA_ERRORS,
     NAMES,
     Assertion,
@@ -162,6 +162,6 @@ def test_an_assertion_on_the_device() -> None:
 
 
 def test_a_line_of_assertions_without_end_is_passed_over_at_once() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert find_assertion("/a:1: f: block: [0,0,0], thread: [0,0,0] Assertion `" * 5000) is None
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1

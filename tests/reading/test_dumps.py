@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpu_casebook.reading.dumps import LINE_LIMIT, TEXT_LIMIT, command_name, comparable, tidy
-from gpu_casebook.reading.stacks import Source, standing_at
+from failure_signature.reading.dumps import LINE_LIMIT, TEXT_LIMIT, command_name, comparable, tidy
+from failure_signature.reading.stacks import Source, standing_at
 from tests.reading.test_stacks import FAULTHANDLER, PY_SPY, stack
 
 

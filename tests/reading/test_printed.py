@@ -1,7 +1,7 @@
 import pytest
 
+from failure_signature.reading.printed import POINTS_KEPT, read
 from gpu_casebook.engines.output import cut_middle
-from gpu_casebook.reading.printed import POINTS_KEPT, read
 
 A = "sha256:" + "ab" * 32
 

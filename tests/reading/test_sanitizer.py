@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpu_casebook.reading.findings import (
+from failure_signature.reading.findings import (
     Dim3,
     Finding,
     KernelPlace,
@@ -17,7 +17,7 @@ from gpu_casebook.reading.findings import (
     sentence,
     short_name,
 )
-from gpu_casebook.reading.sanitizer import at_odds_with_capture, command, parse, summary
+from failure_signature.reading.sanitizer import at_odds_with_capture, command, parse, summary
 from tests.recordings import DIRECTORY, Recording, recordings, sentences
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpu_casebook.reading.stacks import asleep, frames_that_matter, matching, standing, that_matter
-from gpu_casebook.trial import ProcessStack
+from failure_signature.reading.stacks import asleep, frames_that_matter, matching, standing, that_matter
+from failure_signature.result import ProcessStack
 
 FAULTHANDLER = """\
 Thread 0x00007f8d3b7fe6c0 (most recent call first):

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from gpu_casebook.reading.tracebacks import Raised, last_raised
+from failure_signature.reading.tracebacks import Raised, last_raised
 
 DATA = Path(__file__).parents[1] / "data" / "stderr"
 

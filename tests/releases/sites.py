@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from casebook_workbench.releases.environments import Changes, TriedEnvironment, Unusable
+from casebook_workbench.releases.records import Bisection, Question
+from failure_signature.judging.signature import Reading, Sign
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import MachineError
-from gpu_casebook.kinds import Variant
-from gpu_casebook.records.bisection import Bisection, Question
-from gpu_casebook.releases.environments import Changes, TriedEnvironment, Unusable
-from gpu_casebook.releases.signature import Reading, Sign
 
 THEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 SHOWS = Reading(Sign.SHOWS, "ValueError: off by two")
-QUIET = Reading(Sign.QUIET, "ran to its end")
+QUIET = Reading(Sign.ABSENT, "ran to its end")
 OTHER = Reading(Sign.OTHER, "ImportError: no such name")
-SPOILED = Reading(Sign.SPOILED, "the container did not start")
+SPOILED = Reading(Sign.UNKNOWN, "the container did not start", infra="the container did not start")
 LETTERS = {"F": SHOWS, ".": QUIET, "E": OTHER, "!": SPOILED}
 
 Draw = Callable[[], Reading]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from casebook_workbench.releases.records import Bisection, Call
+from casebook_workbench.releases.search import Bisector, EndError, TrialCounts
 from gpu_casebook.console import Console
 from gpu_casebook.errors import MachineError
-from gpu_casebook.records.bisection import Bisection, Call
-from gpu_casebook.releases.bisector import Bisector, EndError, TrialCounts
 from tests.releases.sites import OTHER, QUIET, SHOWS, Draw, FakeEnvironments, always, in_turn, record
 
 TERMS = TrialCounts(refute=3, least=0, most=20, limit=200)
@@ -209,7 +209,7 @@ class TestFlaky:
             begun = record(line).model_copy(update={"quiet_needed": 1})
             one = drive(begun, tried)
             calls = {line[0]: Call.GOOD, line[-1]: Call.BAD}
-            from gpu_casebook.releases import halving
+            from casebook_workbench.releases import halving
 
             while version := halving.next_version(line, calls):
                 calls[version] = one._step(version, one._judge).call or Call.SKIP

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_casebook.records.bisection import Call
-from gpu_casebook.releases import halving
+from casebook_workbench.releases import halving
+from casebook_workbench.releases.records import Call
 
 
 def searched(length: int, first_bad: int, skipped: Collection[int]) -> tuple[list[str], dict[str, Call], int]:

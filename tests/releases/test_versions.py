@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 
+from casebook_workbench.releases import versions
+from casebook_workbench.releases.versions import Releases, parse, released
 from gpu_casebook.errors import BuildError, UsageError
 from gpu_casebook.packages import uv
-from gpu_casebook.releases import versions
-from gpu_casebook.releases.versions import Releases, parse, released
 
 WHEEL = "thing-{}-py3-none-any.whl"
 

@@ -4,6 +4,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from failure_signature.expectation import Expectation
+from failure_signature.judging.decision import Terms, decide
+from failure_signature.judging.outcome import judge, lines, observe
+from failure_signature.kinds import Grade, Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Trial
 from gpu_casebook.evidence import (
     Attestation,
     CaseFacts,
@@ -14,15 +20,10 @@ from gpu_casebook.evidence import (
     Evidence,
     Gpu,
     ImageFacts,
-    Trial,
     UpstreamFacts,
 )
-from gpu_casebook.judging.decision import Terms, decide
-from gpu_casebook.judging.expectation import judge, lines, observe
-from gpu_casebook.kinds import Grade, Variant
-from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.trial import GpuAccess, TrialResult
+from gpu_casebook.trial import GpuAccess
 
 REPRO_STDERR = (Path(__file__).parents[1] / "data" / "stderr" / "triton-2.2.0.txt").read_text()
 REPRO = TrialResult(stdout="fwd_rel_err=1.0e-07\n", stderr=REPRO_STDERR, duration_s=6.84, exit_status=1)

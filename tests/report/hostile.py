@@ -2,9 +2,9 @@
 
 from functools import cache
 
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
 from gpu_casebook.evidence import Evidence, Gpu, UpstreamFacts
-from gpu_casebook.kinds import Variant
-from gpu_casebook.trial import TrialResult
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, evidence
 
 HOSTILE = (

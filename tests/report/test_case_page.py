@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Outcome, SanitizerProbe, SanitizerReport, Verdict
-from gpu_casebook.judging.decision import Terms, decide
-from gpu_casebook.kinds import Variant
+from failure_signature.judging.decision import Terms, decide
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import Summary, Tool
+from failure_signature.result import ProcessStack, TrialResult
+from failure_signature.trials import Outcome, SanitizerReport, Verdict
+from gpu_casebook.evidence import Evidence, SanitizerProbe
 from gpu_casebook.manifest.model import Provenance
-from gpu_casebook.reading.findings import Summary, Tool
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.revision import SEMANTICS
-from gpu_casebook.trial import ProcessStack, TrialResult
 from tests.report.example import (
     ATTESTATION,
     CASE,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from casebook_workbench.upkeep.rebuild import render_all
 from gpu_casebook.evidence import evidence_files, evidence_path, load
-from gpu_casebook.report.rebuild import render_all
-from gpu_casebook.report.words import mechanism, section_why
+from gpu_casebook.report.readme import Readme, mechanism
 
 REPORTS = Path(__file__).parents[2] / "reports"
 
@@ -20,7 +20,7 @@ def test_evidence_loads_and_lies_where_it_belongs(path: Path) -> None:
 
 @pytest.mark.parametrize("readme", sorted(REPORTS.parent.glob("cases/*/README.md")), ids=lambda path: path.parent.name)
 def test_each_readme_tells_the_mechanism_in_two_sentences_first(readme: Path) -> None:
-    told = section_why(readme).partition("\n\n")[0]
+    told = Readme.read(readme.parent).why.partition("\n\n")[0]
     assert mechanism(told) == " ".join(told.split())
     assert 100 < len(told) < 400
 

@@ -6,28 +6,19 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import (
-    Evidence,
-    Outcome,
-    Rate,
-    SanitizerProbe,
-    SanitizerReport,
-    Sharing,
-    Trial,
-    Verdict,
-    Xid,
-)
-from gpu_casebook.judging.decision import Terms, decide
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.judging.sanitized import report
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.model import SanitizerFinding
-from gpu_casebook.reading.findings import Tool
+from failure_signature.expectation import SanitizerFinding
+from failure_signature.judging.decision import Terms, decide
+from failure_signature.judging.outcome import observe
+from failure_signature.judging.sanitized import report
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import Tool
+from failure_signature.result import TrialResult
+from failure_signature.trials import Outcome, Rate, SanitizerReport, Trial, Verdict, Xid
+from gpu_casebook.evidence import Evidence, SanitizerProbe, Sharing
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import headline, markdown, plain, summary
 from gpu_casebook.run.probes import launch_blocking
 from gpu_casebook.run.probes.launch_blocking import LaunchBlockingProbe
-from gpu_casebook.trial import TrialResult
 from tests.report.example import evidence, simulated
 from tests.report.hostile import hostile
 from tests.run.test_launch_blocking import recorded

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.evidence import Evidence, Verdict
-from gpu_casebook.kinds import Area
+from failure_signature.kinds import Area
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.manifest.case import discover, find, known_images
 from gpu_casebook.report.pages import index
-from gpu_casebook.report.words import Capable, Placed, architectures, placed, seen_on
+from gpu_casebook.report.placement import Capable, Placed, architectures, placed
+from gpu_casebook.report.worth import seen_on
 from gpu_casebook.revision import SEMANTICS
 from tests.report.example import ATTESTATION, CASE, ENVIRONMENT, H200, evidence, simulated
 from tests.report.golden import assert_golden

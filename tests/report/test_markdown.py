@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from failure_signature.text import one_line, plain
 from gpu_casebook.report.markdown import Markdown, code, codes, fence, link, prose, with_names
-from gpu_casebook.text import one_line, plain
 from tests.report.html import html
 
 HOSTILE = (
@@ -49,7 +49,7 @@ def seen(text: str) -> str:
     return text.replace("\u200b", "").strip()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts)
 def test_prose_shows_the_text_and_nothing_else(text: str) -> None:
     for place, tags in (("{}", ["p"]), ("- {}", ["ul", "li"]), ("# {}", ["h1"])):
@@ -59,7 +59,7 @@ def test_prose_shows_the_text_and_nothing_else(text: str) -> None:
         assert page.links == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts)
 def test_with_names_shows_the_text_too_but_for_backticks(text: str) -> None:
     page = html(f"| a |\n|---|\n| {with_names(text)} |\n")
@@ -86,7 +86,7 @@ def test_names_between_backticks_are_code(text: str, markdown: str) -> None:
     assert with_names(text) == markdown
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts)
 def test_cells_hold_what_they_are_given(text: str) -> None:
     page = html(f"| a | b | c |\n|---|---|---|\n| {prose(text)} | {code(text)} | end |\n")
@@ -95,7 +95,7 @@ def test_cells_hold_what_they_are_given(text: str) -> None:
     assert page.links == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts)
 def test_nothing_gets_out_of_a_fence(text: str) -> None:
     page = html(f"<details><summary>s</summary>\n\n{fence(text)}\n\n</details>\n\nend\n")

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from filelock import FileLock, Timeout
 
-from gpu_casebook.evidence import Evidence, Verdict, evidence_path, load
-from gpu_casebook.kinds import Variant
+from casebook_workbench.upkeep.rebuild import remove_overtaken, render_all
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import Evidence, evidence_path, load
 from gpu_casebook.report import pages
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.pages import index, publish, render
-from gpu_casebook.report.rebuild import remove_overtaken, render_all
 from tests.report.example import CASE, ENGINE, ENVIRONMENT, evidence, simulated
 
 OTHER = CASE.model_copy(update={"id": "other-case"})
@@ -53,7 +54,7 @@ def test_a_page_says_where_bounds_come_from_or_that_they_are_a_guess(tmp_path: P
 
 
 def test_publish_loads_nothing_of_bisections() -> None:
-    check = "import sys, gpu_casebook.report; sys.exit('gpu_casebook.records.bisection' in sys.modules)"
+    check = "import sys, gpu_casebook.report; sys.exit('gpu_casebook.report.watched' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True)
 
 

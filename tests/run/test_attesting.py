@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from failure_signature.result import TrialResult
+from failure_signature.trials import Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.daemon.client import connect
 from gpu_casebook.engines.base import Engine, Prepared
@@ -25,11 +27,11 @@ from gpu_casebook.engines.docker.engine import DockerEngine
 from gpu_casebook.engines.venv import engine as module
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
-from gpu_casebook.evidence import EnvironmentFacts, Evidence, Verdict
+from gpu_casebook.evidence import EnvironmentFacts, Evidence
 from gpu_casebook.manifest.case import find
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Recipe, TrialRequest
 from tests.conftest import IMAGES, Checkout
 from tests.fakes import locked
 

@@ -8,23 +8,25 @@ from typing import Any
 
 import pytest
 
+from failure_signature.expectation import Expectation
+from failure_signature.judging.description import ending
+from failure_signature.judging.outcome import judge, lines, observe
+from failure_signature.kinds import Variant
+from failure_signature.result import ProcessStack, TrialResult
+from failure_signature.trials import Observation, Outcome
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.errors import ManifestError
-from gpu_casebook.evidence import Evidence, Observation, Outcome
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.evidence import load as load_evidence
-from gpu_casebook.judging.description import ending
-from gpu_casebook.judging.expectation import judge, lines, observe
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case, find, known_images, load
-from gpu_casebook.manifest.model import Expectation
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.headline import summary
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import ProcessStack, TrialResult, Watch
+from gpu_casebook.trial import Watch
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.engines.test_hangs import TWO_LOCKS
 from tests.fakes import FIXED, FakeEngine

@@ -2,12 +2,12 @@
 
 import pytest
 
-from gpu_casebook.evidence import Outcome, Trial
-from gpu_casebook.judging.description import SourceLine, failing, surfaced
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.kinds import Variant
+from failure_signature.judging.description import SourceLine, failing, surfaced
+from failure_signature.judging.outcome import observe
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Outcome, Trial
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect, record_of
-from gpu_casebook.trial import TrialResult
 from tests.recordings import DIRECTORY, Recording
 
 

@@ -6,12 +6,14 @@ from unittest.mock import Mock
 
 import pytest
 
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Outcome, Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, ledger
 from gpu_casebook.engines.guard import INFRA_RETRIES
 from gpu_casebook.errors import EngineError, MachineError, ManifestError, UnfitError, UsageError
-from gpu_casebook.evidence import Evidence, Outcome, Verdict
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence
 from gpu_casebook.locking import sole
 from gpu_casebook.manifest.case import Case, find
 from gpu_casebook.report.case_page import case_page
@@ -19,7 +21,7 @@ from gpu_casebook.run import pipeline
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Skipped
-from gpu_casebook.trial import GpuAccess, TrialResult
+from gpu_casebook.trial import GpuAccess
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.fakes import FIXED, REPRO, FakeEngine
 

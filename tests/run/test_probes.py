@@ -13,6 +13,10 @@ from typing import Literal
 
 import pytest
 
+from failure_signature.kinds import Failure, Variant
+from failure_signature.reading.findings import Kind, Tool
+from failure_signature.result import TrialResult
+from failure_signature.trials import Trial, Verdict
 from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, kernel_log
@@ -20,10 +24,8 @@ from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.venv.engine import VenvEngine
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Evidence, ProbeRecord, SanitizerProbe, Trial, Verdict
-from gpu_casebook.kinds import Failure, Variant
+from gpu_casebook.evidence import Evidence, ProbeRecord, SanitizerProbe
 from gpu_casebook.manifest.case import Case, find
-from gpu_casebook.reading.findings import Kind, Tool
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
@@ -31,7 +33,7 @@ from gpu_casebook.run.pipeline import run_case
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Probe, Words
 from gpu_casebook.run.probes.launch_blocking import Effect, LaunchBlockingProbe, effect
-from gpu_casebook.trial import GpuAccess, Limits, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Limits, Note, Recipe, TrialRequest
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.fakes import ATTESTED, FakeEngine
 from tests.guest.test_locate import none_of_the_hosts_own

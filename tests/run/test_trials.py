@@ -11,20 +11,22 @@ from unittest.mock import Mock
 
 import pytest
 
+from failure_signature.judging.decision import CLEAN
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Outcome, Verdict
 from gpu_casebook import console
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Evidence, Outcome, Sharing, Verdict, evidence_path
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Evidence, Sharing, evidence_path
 from gpu_casebook.manifest.case import Case, find
-from gpu_casebook.manifest.model import CLEAN
 from gpu_casebook.places import reports_of
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.run import trials
 from gpu_casebook.run.options import Options
 from gpu_casebook.run.pipeline import run_case
-from gpu_casebook.trial import GpuAccess, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, TrialRequest
 from tests.conftest import IMAGES, MANIFEST, Checkout, write_locks
 from tests.devices.test_hardware import H200
 from tests.fakes import FIXED, REPRO, FakeEngine
@@ -206,9 +208,7 @@ def test_what_goes_on_and_how_long_it_takes_is_told_meanwhile(case: Case, monkey
         (MANIFEST.replace("failure: wrong-numbers", "failure: race"), {}),
         (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {}),
         (MANIFEST.replace("image: cpu", "image: cpu\n    alone: true"), {"at_once": 4}),
-        (MANIFEST.replace("failure: wrong-numbers", "failure: race"), {"zygote": True}),
         (MANIFEST, {"at_once": 1}),
-        (MANIFEST, {"at_once": 1, "zygote": True}),
     ],
 )
 def test_one_runs_after_the_other(checkout: Checkout, manifest: str, options: dict[str, object]) -> None:
@@ -218,23 +218,6 @@ def test_one_runs_after_the_other(checkout: Checkout, manifest: str, options: di
     assert evidence.sharing is None
     assert order(evidence) == IN_TURN
     assert "at once" not in case_page([evidence])
-
-
-def test_forked_ones_run_at_once_too(case: Case) -> None:
-    on = Counting(4)
-    evidence, _ = go(case, on, zygote=True)
-    assert on.most == 4
-    assert all(request.zygote for request in on.requests)
-    assert (evidence.verdict, order(evidence)) == (Verdict.CONFIRMED, IN_TURN)
-
-
-def test_what_goes_otherwise_as_a_fork_is_repeated_fresh(case: Case) -> None:
-    on = Counting(4, **{"repro.py": [REPRO, PASSED, PASSED, REPRO]})
-    evidence, _ = go(case, on, zygote=True)
-    assert evidence.verdict is Verdict.CONFIRMED
-    forked = [request.zygote for request in on.requests]
-    again = sum(evidence.rates[variant].n for variant in Variant)
-    assert (any(forked[-again:]), all(forked[:-again])) == (False, True)
 
 
 def test_a_kind_that_is_alone_may_say_otherwise(checkout: Checkout) -> None:

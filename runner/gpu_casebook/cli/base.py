@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
+from gpu_casebook.cli.verbs import VerbGroup
 from gpu_casebook.engines.registry import ENGINES
 from gpu_casebook.errors import CasebookError, ExitStatus, MachineError, ManifestError, UsageError
 from gpu_casebook.files import disk_is_full, os_reason
@@ -35,6 +36,7 @@ or disk; 130 interrupted."""
 app = typer.Typer(
     name="casebook",
     help="Casebook: documented GPU and training-stack failures that anyone can run.",
+    cls=VerbGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -63,7 +65,8 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 CaseIds = Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases by id; all if none is named.")]
 EngineOption = Annotated[
-    str | None, typer.Option(help=f"{' or '.join(ENGINES)}. Without it: the first of them that answers.")
+    str | None,
+    typer.Option(help=f"{' or '.join(ENGINES)}, or a plug-in's. Without it: the first that answers."),
 ]
 ReportsOption = Annotated[
     Path | None,
@@ -101,7 +104,6 @@ GpuOption = Annotated[str | None, _declared("gpus")]
 AtOnceOption = Annotated[int | None, _declared("at_once")]
 KeepOption = Annotated[bool, _declared("keep")]
 ProbesOption = Annotated[bool, _declared("probes")]
-ZygoteOption = Annotated[bool | None, _declared("zygote")]
 
 
 def run_options(*, timeout: str | None = None, gpu: str | None = None, **given: Any) -> Options:
@@ -153,7 +155,8 @@ def ends_in_one_line(command: Callable[P, R]) -> Callable[P, R]:
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # whoever read the output has seen enough
-            _end(f"{os_reason(error)}{'; free some and run again' * disk_is_full(error)}", MachineError.exit_status)
+            hint = "; free some and run again" if disk_is_full(error) else ""
+            _end(f"{os_reason(error)}{hint}", MachineError.exit_status)
 
     return wrapped
 
@@ -216,7 +219,7 @@ def seconds(text: str) -> float:
     """Return the seconds of a duration as case.yaml has it ("90s", "2m") or of a number. Raises UsageError."""
     from pydantic import TypeAdapter, ValidationError
 
-    from gpu_casebook.manifest.model import Seconds
+    from failure_signature.expectation import Seconds
 
     try:
         return TypeAdapter(Seconds).validate_python(float(text) if re.fullmatch(r"[0-9.]+", text) else text)

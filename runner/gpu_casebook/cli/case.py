@@ -2,8 +2,6 @@
 
 import sys
 import tempfile
-import threading
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +13,8 @@ from gpu_casebook.errors import ExitStatus, MachineError, UsageError
 from gpu_casebook.files import check_writable, os_reason
 
 if TYPE_CHECKING:
+    from failure_signature.trials import Verdict
     from gpu_casebook.console import Console
-    from gpu_casebook.evidence import Verdict
 
 
 @app.command(name="case", epilog=EPILOG)
@@ -34,7 +32,6 @@ def run_one(
     keep: base.KeepOption = False,
     probes: base.ProbesOption = True,
     at_once: base.AtOnceOption = None,
-    zygote: base.ZygoteOption = None,
     reports: base.ReportsOption = None,
     publish: base.PublishOption = False,
     corpus: base.CorpusOption = None,
@@ -49,9 +46,9 @@ def run_one(
 
     Writes the evidence and the report, prints the verdict, and exits with the verdict's own status.
     """
+    from failure_signature.trials import Verdict
     from gpu_casebook.console import Console
     from gpu_casebook.engines.registry import choose
-    from gpu_casebook.evidence import Verdict
     from gpu_casebook.manifest.case import find, known_images
     from gpu_casebook.run.pipeline import run_case
     from gpu_casebook.run.plan import Skipped
@@ -74,12 +71,10 @@ def run_one(
         keep=keep,
         probes=probes,
         at_once=at_once,
-        zygote=zygote,
     )
     if environment:
         found.environment(environment)
     with choose(engine, top, out.say) as chosen:
-        threading.Thread(target=_load_pages, daemon=True).start()
         result = run_case(found, options, chosen, out)
     if isinstance(result, Skipped):
         out.say(f"{case}: skipped")
@@ -101,17 +96,9 @@ def run_one(
     raise typer.Exit(_status(result.verdict, expect, out))
 
 
-def _load_pages() -> None:
-    """Do ahead what `publish` takes longest for: while trials run, this process would only wait."""
-    from gpu_casebook.report.markdown import compile_templates
-
-    import_module("gpu_casebook.report.pages")
-    compile_templates()
-
-
 def _status(verdict: "Verdict", expected: str | None, out: "Console") -> int:
     """Return the verdict's own status, or where one is expected whether this is it."""
     if expected is None:
-        return verdict.exit_status
+        return ExitStatus.of(verdict)
     out.say(f"{expected} was expected" + ("" if verdict == expected else f", and the verdict is {verdict}"))
     return ExitStatus.CONFIRMED if verdict == expected else ExitStatus.UNEXPECTED

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from failure_signature.text import plain
 from gpu_casebook.daemon.client import DISK_FULL, DockerClient, address, speaking
 from gpu_casebook.daemon.podman import PodmanClient
 from gpu_casebook.errors import BuildError, MachineError
 from gpu_casebook.packages.settings import BuildSettings
-from gpu_casebook.text import plain
 
 _FAILED_STEP = re.compile(r".*(?:executor failed running|process) .*exit code: (\d+)")
 _FAILED_IN_PODMAN = re.compile(r"(?s)Error: .*while running runtime: exit status (\d+)")

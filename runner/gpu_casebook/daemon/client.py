@@ -7,8 +7,7 @@ import os
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from socket import SHUT_RDWR
+from contextlib import contextmanager
 from typing import Any, cast
 
 import requests
@@ -17,7 +16,6 @@ from docker import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
-from docker.utils import socket as frames
 
 from gpu_casebook.daemon.ssh_tunnel import SCHEME, Tunnel
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, MachineError
@@ -165,33 +163,6 @@ def output_of(container: Container) -> Iterator[Piece]:
 def _closing(pieces: Iterable[Piece], response: requests.Response) -> Iterator[Piece]:
     with response:
         yield from pieces
-
-
-class Attached:
-    """A connection to stdin and stdout of a container that reads its stdin, open until both ends are closed.
-
-    Made before the container's start, it loses nothing. The container's stdin ends with it.
-    """
-
-    def __init__(self, container: Container) -> None:
-        parameters = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        self._reader: Any = container.attach_socket(params=parameters)
-        self._socket: Any = getattr(self._reader, "_sock", self._reader)
-        self._socket.settimeout(None)  # there may be nothing to say for long
-
-    def send(self, data: bytes) -> None:
-        """Raises OSError."""
-        self._socket.sendall(data)
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield what comes of stdout until the container's end. Raises OSError."""
-        found: Any = frames.frames_iter_no_tty(self._reader)
-        return (piece for stream, piece in found if stream == frames.STDOUT)
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._socket.shutdown(SHUT_RDWR)  # which wakes who reads it
-        getattr(self._reader, "_response", self._reader).close()
 
 
 def exec_stdout(container: Container, command: Sequence[str], *, user: str) -> str:

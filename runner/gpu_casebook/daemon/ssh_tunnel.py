@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from failure_signature.text import one_line
 from gpu_casebook.errors import EngineError
-from gpu_casebook.text import one_line
 
 SCHEME = "ssh://"
 CONNECT_S = 20

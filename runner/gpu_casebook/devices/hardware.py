@@ -12,10 +12,10 @@ from pathlib import Path
 import pynvml
 from packaging.specifiers import SpecifierSet
 
+from failure_signature.text import one_line
 from gpu_casebook.devices.driver import host_facts
 from gpu_casebook.evidence import Gpu
 from gpu_casebook.manifest.model import EnvironmentSpec
-from gpu_casebook.text import one_line
 
 _SUFFIX = ".aside"
 

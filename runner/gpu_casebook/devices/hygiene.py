@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from gpu_casebook.evidence import Xid
-from gpu_casebook.text import size
+from failure_signature.text import size
+from failure_signature.trials import Xid
 
 SLACK_BYTES = 128 * 2**20
 """Less than any CUDA context takes, so that no left-over process hides below it."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 
-from gpu_casebook.evidence import Xid
-from gpu_casebook.text import one_line
+from failure_signature.text import one_line
+from failure_signature.trials import Xid
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<number>\d+)(?:, (?P<text>.*))?$", re.MULTILINE)
 _PID = re.compile(r"\bpid='?(\d+)")

@@ -1,13 +1,14 @@
 """Who uses which GPU of this host: one run alone, or trials that share its memory. For all users and all engines.
 
-A GPU is divided into slots, each a file that whoever has it locks; so the kernel gives back what a killed process had.
-Being alone is having all slots. Slots are taken behind the GPU's gate, another such file. Who waits for slots keeps the
-gate, and those that it has: nobody passes it, or who needs many would wait until all who need one have ended. The gate
-is entered in the order of tickets, more such files. Those of the run that began first come first, however many they
-are: in the order of asking, a case of few long trials would fall behind those that ask for all of theirs at once.
+A GPU is divided into slots. A slot is a file, and the process that locks it holds the slot; when a process is killed,
+the kernel gives its slots back. A run that is alone on a GPU holds all of its slots. To take slots, a process first
+locks the GPU's gate, another file. A waiter keeps the gate and the slots it has. Otherwise a run that needs every slot
+could starve behind runs that need one. Processes enter the gate in the order of their tickets, which are files too. The
+tickets of the run that began first come first, however many there are. If the order were that of asking, a case with
+few long trials would fall behind cases that ask for all of their trials at once.
 
-What takes no memory of a GPU, such as a program that only asks the driver, needs no slot (`look`). It shares one more
-lock, which a run that is alone has for itself.
+A program that takes no memory of the GPU, such as one that only asks the driver, needs no slot (`look`). It shares one
+more lock, which a run that is alone holds for itself.
 """
 
 import fcntl

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from failure_signature.result import TrialResult
 from gpu_casebook.errors import UsageError
 from gpu_casebook.evidence import ImageFacts
-from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 Packed = Sequence[tuple[ImageFacts, Sequence[str]]]  # images, each with the keys of its layers, the lowest first
 
@@ -43,20 +44,19 @@ class Prepared:
 
 
 class Engine(Protocol):
-    """Where trials run. Use as a context manager: leaving it removes all that its trials left.
+    """Where trials run. Use it as a context manager: at its end it removes all that its trials left behind.
 
-    Engines subclass this: what an engine can't do is refused by the methods here.
+    Engines subclass this. The methods here are defaults: they refuse what an engine can't do.
     """
 
     name: str  # as in the registry
     isolation: Sequence[str]  # what confines a trial here, as short sentences for the report
-    caveat: str = ""  # what to say of it where it is used because a better one does not answer
+    caveat: str = ""  # a warning, shown if this engine is used because a better one does not answer
 
     # What this kind of engine can do; known before it is connected.
     has_images: bool = False  # trials run in images: one can be named
     takes_over: bool = False  # packages can be put over an environment (`Recipe.over`)
     uses_host_python: bool = False  # environments are made here with uv, for this host's platform and Python
-    can_fork: bool = False  # trials can be forked from a process that did the script's imports (`TrialRequest.zygote`)
 
     @classmethod
     def connect(cls, root: Path) -> Self:
@@ -94,36 +94,34 @@ class Engine(Protocol):
         return None
 
     def prepare(self, recipe: Recipe, note: Note) -> Prepared:
-        """Make the environment ready, or find it ready.
+        """Make the environment ready, unless it is ready already.
 
         Raises BuildError, EngineError, or MachineError where the disk is too full.
         """
         raise NotImplementedError
 
     def absent(self, recipes: Iterable[Recipe]) -> Sequence[Recipe]:
-        """Return those recipes whose environment is not ready: `prepare` would build it."""
+        """Return the recipes whose environment `prepare` would have to build."""
         raise NotImplementedError
 
     def forget(self, prepared: Prepared) -> None:
-        """Remove an environment that a throw-away engine has made; images stay, as others may share them."""
+        """Remove an environment that a throw-away engine has made. Images stay, because others may share them."""
         return
 
     def throwaway(self) -> AbstractContextManager["Engine"]:
-        """Return an engine of this kind whose environments go when it is left, unless others can use them."""
+        """Return an engine of this kind that removes its environments at its end, unless others can use them."""
         return nullcontext(self)
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        """Run one trial to its end; one that changed a file of its environment is `infra`.
+        """Run one trial to its end. If it changed a file of its environment, the result is `infra`.
 
-        Threads may run trials at once.
-
-        Raises EngineError if the engine goes away meanwhile.
-        On KeyboardInterrupt the trial's processes are gone when the exception leaves this call.
+        Several threads may call this at once. Raises EngineError if the engine goes away meanwhile. On
+        KeyboardInterrupt, the trial's processes have ended when the exception leaves this call.
         """
         raise NotImplementedError
 
     def end_trials(self) -> None:
-        """End the trials that other threads run now: their `run` returns or raises soon. Without it they run on."""
+        """End the trials that other threads run now: their `run` returns or raises soon. By default they run on."""
         return
 
     def sweep(self, *, dry_run: bool = False) -> Sequence[str]:
@@ -131,7 +129,7 @@ class Engine(Protocol):
         return ()
 
     def discard_unused(self, wanted: Iterable[Recipe], *, dry_run: bool = False) -> Sequence[str]:
-        """Remove environments that none of these recipes asks for; images are none. Returns lines as `sweep` does."""
+        """Remove environments that none of these recipes asks for, but no images. Return lines as `sweep` does."""
         return ()
 
     def image_id(self, name: str) -> str | None:
@@ -139,9 +137,9 @@ class Engine(Protocol):
         return None
 
     def pack(self, recipes: Mapping[str, Recipe], into: Path, note: Note, has: Collection[str]) -> Packed:
-        """Write to the directory `into` what `prepare` needs on a host without a network; return packed images.
+        """Write what `prepare` needs on a host without a network to the directory `into`; return the packed images.
 
-        `recipes` are named by their locks; `has` are keys of layers that are there. Raises as `prepare`.
+        `recipes` are named by their locks. Layers whose keys are in `has` are left out. Raises what `prepare` raises.
         """
         raise UsageError(f"the {self.name} engine can't be packed for a host without a network")
 

@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 import psutil
 import pynvml
 
+from failure_signature.result import TrialResult
+from failure_signature.trials import Xid
 from gpu_casebook.devices import hardware, kernel_log, ledger
 from gpu_casebook.devices.hardware import HostGpu
 from gpu_casebook.devices.hygiene import Condition, GpuState, Health, assess, last
 from gpu_casebook.devices.meter import Meter
 from gpu_casebook.engines.base import VARIABLES, Engine, Prepared
 from gpu_casebook.errors import EngineError
-from gpu_casebook.evidence import Xid
-from gpu_casebook.trial import Note, TrialRequest, TrialResult
+from gpu_casebook.trial import Note, TrialRequest
 
 # How often, and how many times, a GPU is read again until its memory is back.
 POLL_S = 0.5
@@ -36,11 +37,11 @@ _HOMES = ("/home/case", "/casebook-")  # one of them is in the HOME of each tria
 INFRA_RETRIES = 2
 """How often one trial is tried again when the machine, not the case, was to blame."""
 
-Tried = TypeVar("Tried")
+Made = TypeVar("Made")
 
 
-def tries(once: Callable[[], Tried], is_spoiled: Callable[[Tried], bool]) -> list[Tried]:
-    """Run one trial, and again while the machine is to blame, a bounded number of times. Return every try."""
+def attempts(once: Callable[[], Made], is_spoiled: Callable[[Made], bool]) -> list[Made]:
+    """Run one trial, and repeat it while the machine is to blame, a bounded number of times. Return every attempt."""
     made = [once()]
     while is_spoiled(made[-1]) and len(made) <= INFRA_RETRIES:
         made.append(once())
@@ -217,9 +218,9 @@ class Guard:
                         self.end_trials()
                 raise
 
-    def side_by_side(self, runs: Sequence[Callable[[], Tried]], workers: int) -> Iterator[Tried]:
+    def side_by_side(self, runs: Sequence[Callable[[], Made]], workers: int) -> Iterator[Made]:
         """Yield what each of these functions returns, in their order. If one raises, the trials of the others end."""
-        begun: list[Future[Tried]] = []
+        begun: list[Future[Made]] = []
         with self.pool(begun, workers) as pool:
             begun += [pool.submit(run) for run in runs]
             for future in begun:

@@ -1,12 +1,12 @@
 """What is kept of a trial's output, and the result that comes of it: the same for every engine."""
 
 import re
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from failure_signature.result import TrialResult, status_and_signal
 from gpu_casebook.engines.watching import FINAL_S, Watched, watch_trial
-from gpu_casebook.trial import TrialRequest, TrialResult
+from gpu_casebook.trial import TrialRequest
 
 _DIFFERENT_LINES = 100_000
 _OPEN_LINE = 64 * 1024
@@ -135,7 +135,7 @@ class Output:
 
     def result(self, status: int | None, watched: Watched, **fields: Any) -> TrialResult:
         """Return how the trial ended. `status` is as `ending` takes it; `fields` are the others of `TrialResult`."""
-        exit_status, name = ending(status)
+        exit_status, name = status_and_signal(status)
         stdout, stderr = self.stdout.text(), self.stderr.text()
         every = sorted({(kind, path) for kind, path in self.loaded})
         return TrialResult(
@@ -178,15 +178,3 @@ class Neutral:
             done = match.end()
         end = max(done, last)
         return b"".join([*parts, data[done:end]]), data[end:]
-
-
-def ending(status: int | None) -> tuple[int | None, str | None]:
-    """Return exit status and signal of a process; `status` is None if unknown, negative for the signal that killed it.
-
-    Shells and container engines say 128 + n for signal n.
-    """
-    if status is not None:
-        number = -status if status < 0 else status - 128
-        if number > 0 and number in {known.value for known in signal.Signals}:
-            return None, signal.Signals(number).name
-    return status, None

@@ -3,37 +3,36 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from gpu_casebook import plugins
 from gpu_casebook.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
     from gpu_casebook.engines.base import Engine
 
-# The best one first; those after venv, which always answers, are used by name alone.
+# The best one first; venv always answers, so those that plug-ins bring are used by name alone.
 # A class is imported once it is needed: the Docker SDK alone takes a quarter of a second.
 ENGINES = {
     "docker": "gpu_casebook.engines.docker.engine:DockerEngine",
     "podman": "gpu_casebook.engines.podman.engine:PodmanEngine",
     "venv": "gpu_casebook.engines.venv.engine:VenvEngine",
-    "charliecloud": "gpu_casebook.engines.charliecloud.engine:CharliecloudEngine",
-    "apptainer": "gpu_casebook.engines.apptainer.engine:ApptainerEngine",
 }
 
-# Entry points of other distributions that add engines, which are used only by name.
+# Entry points of plug-ins that add engines.
 GROUP = "gpu_casebook.engines"
 
 
 def kind(name: str) -> "type[Engine]":
     """Return the class of an engine. Raises UsageError where there is none of this name."""
-    engines = ENGINES if name in ENGINES else {point.name: point.value for point in entry_points(group=GROUP)} | ENGINES
+    engines = ENGINES if name in ENGINES else ENGINES | plugins.find(GROUP)
     if name not in engines:
         nearest = get_close_matches(name, engines, n=1)
         meant = f" (did you mean {nearest[0]}?)" if nearest else ""
         raise UsageError(f"no engine {name!r}{meant}; there are: {', '.join(engines)}")
-    found: type[Engine] = EntryPoint(name, engines[name], GROUP).load()
+    found: type[Engine] = resolve_name(engines[name])
     return found
 
 
@@ -71,7 +70,7 @@ def _best(root: Path, say: Callable[[str], None]) -> "Engine":
 def reachable(root: Path) -> "Sequence[Engine]":
     """Return every engine that answers here."""
     engines = []
-    for name in ENGINES:
+    for name in dict.fromkeys([*ENGINES, *plugins.find(GROUP)]):
         with suppress(EngineError):
             engines.append(kind(name).connect(root))
     return engines

@@ -39,9 +39,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from failure_signature.reading.dumps import command_name, comparable, tidy
+from failure_signature.result import ProcessStack
 from gpu_casebook.guest import sampler
-from gpu_casebook.reading.dumps import command_name, comparable, tidy
-from gpu_casebook.trial import ProcessStack, Watch
+from gpu_casebook.trial import Watch
 
 SAMPLER = Path(sampler.__file__)
 SITE = SAMPLER.with_name("watched") / "sitecustomize.py"

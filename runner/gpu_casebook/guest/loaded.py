@@ -29,15 +29,18 @@ _STARTS_WITHIN_S = 10.0
 
 def below(root: int) -> list[int]:
     """Return the processes below `root`."""
-    parents: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 this is done often
         stat = _read(f"/proc/{name}/stat")
         if stat:
-            parents.setdefault(int(stat[stat.rindex(b")") + 2 :].split()[1]), []).append(int(name))
-    found = [root]
-    for pid in found:  # grows on the way
-        found += parents.get(pid, [])
-    return found[1:]
+            children.setdefault(int(stat[stat.rindex(b")") + 2 :].split()[1]), []).append(int(name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        here = children.get(queue.pop(), [])
+        found += here
+        queue += here
+    return found
 
 
 def libraries(pid: int) -> set[str]:

@@ -42,11 +42,12 @@ def processes(root: int) -> list[Process]:
     """Return living processes below `root`, parents before their children; at most PROCESSES."""
     everybody = [seen for name in _listed("/proc") if name.isdigit() and (seen := process(int(name)))]
     found: list[Process] = []
-    parents = [root]
-    for parent in parents:  # grows on the way
+    queue = [root]
+    while queue:
+        parent = queue.pop(0)
         below = sorted(one for one in everybody if one.parent == parent)
         found += below
-        parents += [one.pid for one in below]
+        queue += [one.pid for one in below]
     return found[:PROCESSES]
 
 

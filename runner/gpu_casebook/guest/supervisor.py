@@ -77,12 +77,11 @@ def descendants(root: int) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for process in everybody:
         children.setdefault(process.parent, []).append(process)
-    found = []
-    parents = [root]
-    for parent in parents:  # grows on the way
-        below = children.get(parent, [])
+    found, queue = list[Process](), [root]
+    while queue:
+        below = children.get(queue.pop(), [])
         found += below
-        parents += [process.pid for process in below]
+        queue += [process.pid for process in below]
     return [process for process in found if process.lives]
 
 
@@ -134,13 +133,14 @@ class Stored:
 def files_below(places: list[str]) -> dict[tuple[int, int], int]:
     """Return bytes on disk or in memory of this user's files, by device and inode."""
     found = {}
-    places = list(places)
-    for place in places:  # grows on the way
+    queue = list(places)
+    while queue:
+        place = queue.pop()
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        places.append(entry.path)
+                        queue.append(entry.path)
                         continue
                     stat = entry.stat(follow_symlinks=False)
                     if stat.st_uid == os.getuid():
@@ -148,7 +148,7 @@ def files_below(places: list[str]) -> dict[tuple[int, int], int]:
     return found
 
 
-def tie(niceness: int = 0) -> None:
+def tie(niceness: int) -> None:
     """In the trial's first process: end with the supervisor, should it be killed, and have none of its rights."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 1)
@@ -168,7 +168,6 @@ def start(orders: dict[str, Any]) -> int:
         stdout=orders["stdout"],
         stderr=orders["stderr"],
         start_new_session=True,
-        pass_fds=orders.get("pass_fds", ()),
         preexec_fn=lambda: tie(orders["niceness"]),  # noqa: PLW1509 there are no threads here
     )
     child.returncode = 0  # its status is taken by `reap`
@@ -256,7 +255,7 @@ def _bell() -> int:
     return heard
 
 
-def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) -> dict[str, Any]:
+def supervise(orders: dict[str, Any]) -> dict[str, Any]:
     """Run a trial; return how it ended.
 
     That is its `status`, as `reap` has it, or `infra`, why there is none; and `ended_for`, the limit that it passed.
@@ -283,13 +282,13 @@ def supervise(orders: dict[str, Any], start: Callable[[dict[str, Any]], int]) ->
     return {**ended, "status": statuses[pid]}
 
 
-def main(orders: dict[str, Any], start: Callable[[dict[str, Any]], int] = start) -> None:
+def main(orders: dict[str, Any]) -> None:
     """Run a trial, and write how it ended to the socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The runner closes stdin if it wants an end. Not SIG_IGN: the trial would inherit that.
         signal.signal(number, lambda *_: None)
     try:
-        ended = supervise(orders, start)
+        ended = supervise(orders)
     except Exception as error:  # noqa: BLE001 nobody reads a traceback of this process
         ended = {"infra": f"the trial could not be run: its supervisor failed: {error!r}"}
     with contextlib.suppress(OSError):  # the runner may be gone

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from platformdirs import user_cache_path, user_log_path
 
+from failure_signature.text import one_line, size
 from gpu_casebook.daemon.buildkit import build
 from gpu_casebook.daemon.client import LABEL, DockerClient, digest_of, find_image, speaking, tags
 from gpu_casebook.errors import BuildError, EngineError, MachineError, UsageError
@@ -27,7 +28,6 @@ from gpu_casebook.packages.lock import ROOM_PER_WHEEL_BYTE, exactly, installable
 from gpu_casebook.packages.settings import BuildSettings, collect, for_uv
 from gpu_casebook.packages.sources import wheel
 from gpu_casebook.places import images_of
-from gpu_casebook.text import one_line, size
 from gpu_casebook.trial import Note, Recipe
 
 _LAST_LINES = 20

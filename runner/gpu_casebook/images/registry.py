@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from failure_signature.text import Lasting
 from gpu_casebook.daemon import registry
 from gpu_casebook.daemon.client import LABEL, DockerClient, speaking, tag
 from gpu_casebook.daemon.podman import PodmanClient
@@ -15,7 +16,6 @@ from gpu_casebook.errors import EngineError, UsageError
 from gpu_casebook.images.bases import Base, read_pin
 from gpu_casebook.images.stages import plan
 from gpu_casebook.places import images_of
-from gpu_casebook.text import Lasting
 from gpu_casebook.trial import Note, Recipe
 
 VARIABLE = "CASEBOOK_REGISTRY"

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import os
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,29 +15,22 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from failure_signature.expectation import Expectation, Model
+from failure_signature.kinds import Failure, Variant
+from failure_signature.text import one_line
 from gpu_casebook.errors import ManifestError, Problem, UsageError
 from gpu_casebook.files import read_bytes, read_text, unreadable
-from gpu_casebook.kinds import Failure, Variant
 from gpu_casebook.manifest.document import Flaw, Location, ManifestText, Spot, read
-from gpu_casebook.manifest.model import (
-    INDEX_LINES,
-    PATTERN_WORDS,
-    EnvironmentSpec,
-    Expectation,
-    Manifest,
-    Model,
-    VariantSpec,
-)
+from gpu_casebook.manifest.model import INDEX_LINES, PATTERN_WORDS, EnvironmentSpec, Manifest, VariantSpec
 from gpu_casebook.manifest.rules import breaches
 from gpu_casebook.pins import SourceFile, source_pins
 from gpu_casebook.places import images_of
-from gpu_casebook.text import one_line
 
 MANIFEST = "case.yaml"
 _SCRIPTS = [f"{variant.value}.py" for variant in Variant]
 MAX_SCRIPT_BYTES = 64 * 1024
 MAX_CASE_BYTES = 2**20
-"""Of all files that a trial gets to see: a case is a minimal repro, not a data set."""
+"""Of all files of a case but its locks: a case is a minimal repro, not a data set."""
 MAX_LOCK_BYTES = 2**22
 MAX_WORDING = 400
 """Characters of one problem's text, which may quote a value of any length."""
@@ -73,6 +67,25 @@ class Case:
         override = spec.expect.repro if variant is Variant.REPRO else spec.expect.fixed
         base = self.variant(variant).expect
         return base if override is None else base.overridden_by(override)
+
+    def failures(self, *environments: str) -> dict[str, Expectation]:
+        """Return how the failure shows in one run, for each of these environments, or of all, in which it does.
+
+        Raises UsageError where there is none.
+        """
+        declared = {name: self.expectation(name, Variant.REPRO) for name in environments or self.manifest.environments}
+        if found := {name: each for name, each in declared.items() if self._in_one_run(name, each)}:
+            return found
+        over_runs = any(each.differs for each in declared.values())
+        why = "is a difference between runs" if over_runs else "shows only under compute-sanitizer"
+        raise UsageError(f"{self.id}: its failure {why}, so one ordinary run can't show it")
+
+    def _in_one_run(self, environment: str, repro: Expectation) -> bool:
+        fixed = self.expectation(environment, Variant.FIXED)
+        tells = (
+            repro.must_fail or repro.growth or repro.figures_unlike(fixed) or repro.message not in {None, fixed.message}
+        )
+        return bool(tells) and not repro.differs
 
     def alone(self, environment: str) -> bool:
         """Return whether a trial has its GPUs for itself, or where it needs none, the machine: see `alone` there."""
@@ -115,7 +128,7 @@ class Case:
         raise ManifestError([Problem(str(path.relative_to(self.directory.parents[1])), 1, "", what)])
 
     def payload(self) -> dict[str, bytes]:
-        """Return the files that a trial gets: everything but the manifest, the locks and the README.
+        """Return the files that a trial gets: all but the manifest, the locks, the README and grade/.
 
         Raises ManifestError for what has no place in a case, as `load` does.
         """
@@ -125,7 +138,9 @@ class Case:
         return {
             name: read_bytes(self.directory / name, MAX_CASE_BYTES)
             for name in sorted(names, key=Path)
-            if Path(name).name not in {MANIFEST, "README.md"} and "locks" not in Path(name).parts
+            if Path(name).name not in {MANIFEST, "README.md"}
+            and "locks" not in Path(name).parts
+            and not name.startswith("grade/")  # how its fixes are graded, which no script may read
         }
 
     def digest(self) -> str:
@@ -209,8 +224,9 @@ def _files(directory: Path, shown: str) -> tuple[list[str], list[Problem]]:
 
     Nothing is followed or opened but the scripts: a link may lead to what is nobody's business, a FIFO has no end.
     """
-    names, problems, total, places = list[str](), list[Problem](), 0, [""]
-    for inside in places:  # grows on the way
+    names, problems, total, queue = list[str](), list[Problem](), 0, deque([""])
+    while queue:
+        inside = queue.popleft()
         try:
             with os.scandir(directory / inside) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
@@ -220,7 +236,7 @@ def _files(directory: Path, shown: str) -> tuple[list[str], list[Problem]]:
         for entry in found:
             name = f"{inside}{entry.name}"
             if entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
-                places.append(f"{name}/")
+                queue.append(f"{name}/")
             elif not entry.is_dir(follow_symlinks=False):
                 names.append(name)
                 bytes_ = entry.stat(follow_symlinks=False).st_size

@@ -13,6 +13,7 @@ import yaml
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 16
+_TOO_DEEP = f"is nested more than {MAX_DEPTH} levels deep"
 
 Location = tuple[str | int, ...]
 """Where a value stands: keys and list indices from the top."""
@@ -97,6 +98,10 @@ def _events(text: str) -> Iterator[yaml.Event]:
         yield from yaml.parse(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        # The parser of PyYAML 6.0.4 and later has a limit of its own (1000). It reads ahead to the end of a line, so it
+        # may meet that limit before the reader below meets the 17th level, which is on the same line then.
+        if mark and error.problem and "nesting depth" in error.problem:
+            raise _RefusedError(mark.line + 1, _TOO_DEEP) from None
         # An unclosed quote is found at the end of the file; where it opens is what helps.
         if error.context_mark is not None and error.problem and "end of stream" in error.problem:
             mark = error.context_mark
@@ -129,7 +134,7 @@ class _DocumentReader:
     def _value(self, event: Any, location: Location, line: int | None = None) -> Any:
         """Read the value that begins with `event`, at `line` if not on its own."""
         if len(location) > MAX_DEPTH:
-            raise _RefusedError(_line(event), f"is nested more than {MAX_DEPTH} levels deep")
+            raise _RefusedError(_line(event), _TOO_DEEP)
         scalar = isinstance(event, yaml.ScalarEvent)
         self.document.spots[location] = Spot(line or _line(event), event.value if scalar else None)
         if isinstance(event, yaml.AliasEvent):

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.bounds import Bound
+from failure_signature.bounds import Bound
+from failure_signature.expectation import Expectation, Model, Seconds
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import Kind, Tool
+from failure_signature.statistics import clean_trials_needed, wilson
 from gpu_casebook.manifest.document import Location
 from gpu_casebook.manifest.model import (
     ALPHA,
@@ -21,16 +24,11 @@ from gpu_casebook.manifest.model import (
     TRIALS,
     Alpha,
     CleanTrials,
-    Expectation,
     Manifest,
-    Model,
     Provenance,
-    Seconds,
     Trials,
 )
 from gpu_casebook.pins import CPU_BUILD, pin
-from gpu_casebook.reading.findings import Kind, Tool
-from gpu_casebook.statistics import clean_trials_needed, wilson
 from gpu_casebook.trial import Watch
 
 _FAILURES = ("exception", "signal", "cuda_error", "hang")

@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from failure_signature.kinds import Variant
 from gpu_casebook.errors import BuildError
 from gpu_casebook.files import write_whole
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.packages import index, uv
 from gpu_casebook.packages.lock import _ENTRY, PLATFORM, alone, basis, read_lock, without

@@ -5,25 +5,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from failure_signature.kinds import Variant
 from gpu_casebook import probe_registry
 from gpu_casebook.evidence import CaseFacts, Evidence, ProbeRecord, SanitizerProbe, evidence_path
-from gpu_casebook.kinds import Variant
+from gpu_casebook.report.diff import shown_fix
+from gpu_casebook.report.figures import without_failure
 from gpu_casebook.report.headline import headline, markdown
 from gpu_casebook.report.markdown import Markdown, render_template
+from gpu_casebook.report.placement import Capable
+from gpu_casebook.report.provenance import then, what_ran
+from gpu_casebook.report.readme import mechanism
 from gpu_casebook.report.upstream import other_links, revisions
 from gpu_casebook.report.variant import output, variant_section
-from gpu_casebook.report.words import (
-    Capable,
-    cautions,
-    home_of,
-    mechanism,
-    newest,
-    newest_hardware_first,
-    shown_fix,
-    then,
-    what_ran,
-    without_failure,
-)
+from gpu_casebook.report.versions import home_of
+from gpu_casebook.report.worth import cautions, newest, newest_hardware_first
 from gpu_casebook.run.probes import Words, words
 
 XIDS_SHOWN = 5

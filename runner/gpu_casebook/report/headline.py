@@ -3,23 +3,25 @@
 For a GPU fault the headline says what happened, and where it showed: this replaces the "how it fails" part of the
 verdict's own headline. It is the fault of an ordinary trial: what compute-sanitizer found is told of it only where the
 case declares that, or where both come of one launch. Where no CUDA error shows, an undeclared finding stands after what
-is declared. Phrases for CUDA errors are here; those for what it found are in `gpu_casebook.reading.findings`, those for
-how a trial ended in `gpu_casebook.judging`.
+is declared. Phrases for CUDA errors are here; those for what it found are in `failure_signature.reading.findings`,
+those for how a trial ended in `failure_signature.judging`.
 """
 
 import math
 import re
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, SanitizerProbe, SanitizerReport, Trial, Verdict
-from gpu_casebook.judging.description import SourceLine, failing, surfaced
-from gpu_casebook.kinds import Variant
-from gpu_casebook.reading import cuda_errors
-from gpu_casebook.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
+from failure_signature.judging.description import SourceLine, failing, surfaced
+from failure_signature.kinds import Variant
+from failure_signature.reading import cuda_errors
+from failure_signature.reading.findings import BAD_ACCESS, Finding, alike, brief, telling
+from failure_signature.statistics import left_open
+from failure_signature.text import one_line
+from failure_signature.trials import Observation, Outcome, SanitizerReport, Trial, Verdict
+from gpu_casebook.evidence import Evidence, SanitizerProbe
+from gpu_casebook.report.figures import same_figures
 from gpu_casebook.report.markdown import Markdown, code, with_names
-from gpu_casebook.report.words import cautions, same_figures
+from gpu_casebook.report.worth import cautions
 from gpu_casebook.run.probes import Words, words
-from gpu_casebook.statistics import left_open
-from gpu_casebook.text import one_line
 
 _HEADLINE = re.compile(r"(?P<rate>Reproduces in [^:]+): (?P<how>.*); (?P<fix>[^;]*\.)")
 _SILENT = ("exit status 0", "ran to its end")

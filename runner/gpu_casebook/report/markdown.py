@@ -10,17 +10,11 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpu_casebook.report.words import (
-    architectures,
-    changed_versions,
-    gpu,
-    interval,
-    packages,
-    page_name,
-    seen_on,
-    share,
-)
-from gpu_casebook.text import date, instant, one_line, plain, plural, seconds, size, spread
+from failure_signature.text import date, instant, one_line, plain, plural, seconds, size, spread
+from gpu_casebook.report.placement import architectures
+from gpu_casebook.report.versions import changed_versions
+from gpu_casebook.report.words import gpu, interval, page_name, share
+from gpu_casebook.report.worth import packages, seen_on
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -117,13 +111,6 @@ def local_link(text: str, path: str | None, top: str = "") -> Markdown:
 def render_template(template: str, *, package: str = "gpu_casebook.report", **values: Any) -> Markdown:
     """Render a template of the package's templates/, with the filters of this module."""
     return Markdown(_environment(package).get_template(template).render(**values))
-
-
-def compile_templates() -> None:
-    """Compile the templates of the reports, which `render_template` would do when each is first used."""
-    environment = _environment("gpu_casebook.report")
-    for template in environment.list_templates():
-        environment.get_template(template)
 
 
 @cache

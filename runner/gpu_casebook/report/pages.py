@@ -7,21 +7,24 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
 from filelock import FileLock
 
-from gpu_casebook.evidence import CaseFacts, Evidence, Verdict, evidence_files, keep, load
+from failure_signature.kinds import Area
+from failure_signature.text import counted
+from failure_signature.trials import Verdict
+from gpu_casebook.evidence import CaseFacts, Evidence, evidence_files, keep, load
 from gpu_casebook.files import write_whole
-from gpu_casebook.kinds import Area
 from gpu_casebook.manifest.case import MANIFEST
 from gpu_casebook.places import cases_of
 from gpu_casebook.report.case_page import case_page
 from gpu_casebook.report.markdown import Markdown, render_template
-from gpu_casebook.report.words import Placed, newest, newest_hardware_first, page_name, placed, section_why, unseen
-from gpu_casebook.text import counted
+from gpu_casebook.report.placement import Placed, placed, unseen
+from gpu_casebook.report.readme import Readme
+from gpu_casebook.report.words import page_name
+from gpu_casebook.report.worth import newest, newest_hardware_first
 
 INDEX = "README.md"
 
@@ -57,7 +60,7 @@ def render(reports: Path, cases: Collection[str] | None, unread: Callable[[str],
         written, up = [], os.path.relpath(cases_of(reports).parent, reports)
         for case in wanted:
             files = cases_of(reports) / case
-            why, place = section_why(files / "README.md"), placed(files / MANIFEST)
+            why, place = Readme.read(files).why, placed(files / MANIFEST)
             page = case_page([load(path) for path in paths[case]], why, place.capable, f"{up}/")
             written.append(write_whole(reports / page_name(case), page))
         places = {path.parent.name: placed(path) for path in cases_of(reports).glob(f"*/{MANIFEST}")}
@@ -68,7 +71,9 @@ def _of_newer_releases(reports: Path, unread: Callable[[str], object]) -> str:
     """Return what `watch` has to say on the index, if it was ever used."""
     if not (reports / "watch").is_dir():
         return ""
-    return str(import_module("gpu_casebook.report.newer").section(reports, unread))
+    from gpu_casebook.report.watched import all_watched, section  # noqa: PLC0415 no case that is run needs it
+
+    return section(all_watched(reports, unread))
 
 
 def index(runs: Sequence[Evidence], places: Mapping[str, Placed] = MappingProxyType({}), newer: str = "") -> str:

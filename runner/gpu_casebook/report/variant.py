@@ -4,15 +4,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gpu_casebook.evidence import Evidence, Observation, Outcome, Rate, SanitizerReport, Trial
-from gpu_casebook.judging.description import digests, ending, number, spread, telling_line
-from gpu_casebook.kinds import Variant
-from gpu_casebook.patterns import find
-from gpu_casebook.reading.findings import EXECUTABLE, sentence
-from gpu_casebook.reading.stacks import frames_that_matter, that_matter, who
+from failure_signature.judging.description import digests, ending, number, spread, telling_line
+from failure_signature.kinds import Variant
+from failure_signature.patterns import find
+from failure_signature.reading.findings import EXECUTABLE, sentence
+from failure_signature.reading.stacks import frames_that_matter, that_matter, who
+from failure_signature.text import plain, plural, quiet, tail
+from failure_signature.trials import Observation, Outcome, Rate, SanitizerReport, Trial
+from gpu_casebook.evidence import Evidence
+from gpu_casebook.report.figures import same_figures
 from gpu_casebook.report.markdown import Markdown, code, prose, render_template, with_names
-from gpu_casebook.report.words import interval, same_figures, share
-from gpu_casebook.text import plain, plural, quiet, tail
+from gpu_casebook.report.words import interval, share
 
 FIGURES_SHOWN = 20
 TAIL_LINES = 30
@@ -77,7 +79,7 @@ def output(trial: Trial, what: str) -> Markdown:
 
 
 def _forked(counted: Sequence[Trial]) -> str:
-    """Return how many runs were forked, and how fresh ones went, where there are both."""
+    """Return how fresh runs went, and how forked ones did, which only older evidence has."""
     forked = [trial for trial in counted if trial.forked]
     if not forked or len(forked) == len(counted):
         return ""

@@ -1,8 +1,8 @@
-"""What is really in an environment, told from inside as a trial would find it, against what is locked.
+"""What is really in an environment, as a trial finds it from inside, compared with what is locked.
 
-`gpu_casebook.guest.attest` looks. Reading all files takes seconds to a minute, on all cores; so what was found in them
-is kept in the user's cache, and of runs that begin at once in one environment, one reads them and the others wait.
-Engines see to it that environments of one key have the same files, around each trial too.
+`gpu_casebook.guest.attest` looks. To read all files takes between seconds and a minute, on all cores. So the result is
+kept in the user's cache. If several runs begin at once in one environment, one of them reads the files, and the others
+wait. Engines make sure that environments of one key have the same files, also before and after each trial.
 """
 
 import hashlib
@@ -18,18 +18,19 @@ from packaging.utils import canonicalize_name
 from platformdirs import user_cache_path
 from pydantic import ValidationError
 
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.text import one_line
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
 from gpu_casebook.errors import CasebookError, EngineError
 from gpu_casebook.evidence import Attestation, Content
 from gpu_casebook.guest import script
-from gpu_casebook.kinds import Variant
 from gpu_casebook.locking import sole
 from gpu_casebook.packages.lock import Pin, read_lock, same_version
 from gpu_casebook.pins import SOURCES
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.text import one_line
-from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, Note, Recipe, TrialRequest
 
 _LIMITS = Limits(timeout_s=900.0, output_bytes=4 * 2**20)
 _RELEVANT = re.compile(rf"torch|triton|nvidia-.*|{SOURCES}")
@@ -37,8 +38,8 @@ _DRIVER = re.compile(r"lib(cuda|cudadebugger|nvidia-.*|nvcuvid)\.so.*")
 _ENVIRONMENT = "/env/"
 """As the venv engine calls it."""
 _LISTED = 300
-_OTHER = ""
-"""About nothing that a failure can depend on."""
+_UNRELATED = ""
+"""What a difference is about that can't affect the failure."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class AttestedEnvironment:
 def attested(
     plan: Plan, guard: Guard, files: Mapping[str, bytes], prepared: Prepared, recipe: Recipe, *, say: Note
 ) -> AttestedEnvironment:
-    """Look into an environment; `files` are those that a trial gets. Raises EngineError where that can't be done.
+    """Look into an environment. `files` are those that a trial gets. Raises EngineError if that can't be done.
 
-    `say` is told if another run has to end its look first.
+    `say` is told if this has to wait for another run, which reads the files.
     """
     look = partial(_look, plan, guard, files, prepared)
     if recipe.use_image:
@@ -64,7 +65,7 @@ def attested(
     known = _known(kept)
     if known is None:
         why = f"waiting for another run, which checks the files of environment {plan.environment}"
-        # Who holds GPUs does not wait: the other run may wait for one of them.
+        # A run that holds GPUs does not wait here: the other run may be waiting for one of these GPUs.
         with nullcontext() if guard.holds else sole(kept.with_suffix(".lock"), say, why):
             known = _known(kept)
             if known is None:
@@ -116,7 +117,7 @@ def _failure(result: TrialResult) -> str:
 
 
 class Difference(NamedTuple):
-    """One line of drift. `about` is a package by its canonical name; None for what acts on all that a trial runs."""
+    """One line of drift. `about` is a package's canonical name; None if it affects all that a trial runs."""
 
     text: str
     about: str | None = None
@@ -127,7 +128,7 @@ class Difference(NamedTuple):
 
 @dataclass
 class Loaded:
-    """What the trials of one variant were seen to have loaded, and which foreign Pythons ran in them."""
+    """Which CUDA libraries trials of one variant had loaded, and which Pythons of other environments they ran."""
 
     libraries: set[str] = field(default_factory=set)
     pythons: set[str] = field(default_factory=set)
@@ -136,7 +137,7 @@ class Loaded:
 def drift(
     plan: Plan, places: Mapping[Variant, AttestedEnvironment], loaded: Mapping[Variant, Loaded]
 ) -> Iterator[Difference]:
-    """Yield all that a run had and its locks do not say. Nothing means exact."""
+    """Yield each difference between what a run had and what its locks say. No difference means exact."""
     repro, fixed = (places[variant] for variant in Variant)
     if repro is fixed:
         yield from differences(repro.recipe, repro.attestation)
@@ -151,7 +152,7 @@ def drift(
 
 
 def by_relevance(found: Iterable[Difference], own: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the lines that the failure can depend on, and the others. `own` are the packages that the case pins."""
+    """Return two lists: lines that the failure can depend on, and others. `own` are the packages that the case pins."""
     relevant, other = list[str](), list[str]()
     for text, about in dict.fromkeys(found):
         (relevant if about is None or about in own or _RELEVANT.fullmatch(about) else other).append(text)
@@ -159,15 +160,15 @@ def by_relevance(found: Iterable[Difference], own: Collection[str]) -> tuple[lis
 
 
 def differences(recipe: Recipe, found: Attestation) -> Iterator[Difference]:
-    """Yield the differences of what was found in an environment from what its lock says. None means exact."""
+    """Yield each difference between what was found in an environment and what its lock says."""
     lock = read_lock(recipe.lock)
     minor = ".".join(found.python.split(".")[:2])
     for word, said in {"declared": recipe.python, "locked": lock.basis.get("python", recipe.python)}.items():
         if said not in {minor, found.python}:
-            about = _OTHER if said.startswith(f"{minor}.") else None
+            about = _UNRELATED if said.startswith(f"{minor}.") else None
             yield Difference(f"Python: {said} {word}, {found.python} found", about)
     if recipe.use_image:
-        yield Difference(f"image: {recipe.use_image} as it stands, its files were not compared", _OTHER)
+        yield Difference(f"image: {recipe.use_image} as it stands, its files were not compared", _UNRELATED)
     if recipe.over:
         yield Difference(f"put over the lock: {', '.join(Path(each).name for each in recipe.over)}")
     versions: dict[str, str] = {canonicalize_name(name): version for name, version in found.packages.items()}
@@ -177,7 +178,7 @@ def differences(recipe: Recipe, found: Attestation) -> Iterator[Difference]:
     yield from (Difference(f"{name}: not locked, {versions.pop(name)} found", name) for name in relevant)
     if versions:
         listed = one_line(", ".join(map(" ".join, versions.items())), _LISTED)
-        yield Difference(f"not locked, and installed: {listed}", _OTHER)
+        yield Difference(f"not locked, and installed: {listed}", _UNRELATED)
     for each in [*found.strange, *(found.content.strange if found.content else ())]:
         package = each.package and canonicalize_name(each.package)
         yield Difference(f"{package}: {each.text}" if package else each.text, package)
@@ -192,14 +193,14 @@ def _difference(locked: Pin, found: str | None) -> Iterator[Difference]:
 
 
 def apart(repro: Attestation, fixed: Attestation) -> Iterator[Difference]:
-    """Yield what is not alike in the environments of both variants, and is no package."""
+    """Yield how the environments of the two variants differ in other things than packages."""
     for what, one, other in (("Python", repro.python, fixed.python), ("glibc", repro.glibc, fixed.glibc)):
         if one != other:
-            yield Difference(f"{what}: {one} for repro, {other} for fixed", _OTHER)
+            yield Difference(f"{what}: {one} for repro, {other} for fixed", _UNRELATED)
 
 
 def strangers(seen: Loaded, *, in_image: bool) -> Iterator[Difference]:
-    """Yield what trials loaded or ran that is not of their environment. All libraries of an image are."""
+    """Yield what trials loaded or ran from outside of their environment. In an image, all libraries belong to it."""
     yield from (Difference(f"{place} ran, which is not the environment's Python") for place in sorted(seen.pythons))
     for path in () if in_image else sorted(seen.libraries):
         if not path.startswith(_ENVIRONMENT) and not _DRIVER.fullmatch(path.rpartition("/")[2]):

@@ -1,16 +1,16 @@
 """What the trials of a case need, as far as evidence of earlier runs tells.
 
-The first one need not run alone then, and a run of the corpus can start with the longest.
+If that is known, the first trial need not run alone, and a run of the corpus can start with the longest cases.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from failure_signature.kinds import Variant
 from gpu_casebook.devices import hardware
 from gpu_casebook.errors import CasebookError
 from gpu_casebook.evidence import Evidence, evidence_files, load
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.places import reports_of
 
@@ -20,16 +20,17 @@ class Needs:
     """The most that trials of a case in one environment took, on any machine."""
 
     longest_s: float = 0.0
-    """Of one trial, divided by how many ran at once where that is known; 0 if unknown."""
+    """How long one trial takes, divided by how many ran at once if that is known; 0 if unknown."""
     memory_bytes: int = 0
-    """Of a GPU; 0 if unknown."""
+    """How much memory of a GPU a trial takes; 0 if unknown."""
     trials_s: float = 0.0
-    """Of all trials that are to run, also those under compute-sanitizer, added up; 0 if unknown."""
+    """How long all trials take one after the other, with those under compute-sanitizer; 0 if unknown."""
 
 
 def needs(case: Case, environment: str, trials: int | None = None) -> Needs:
-    """Return what evidence tells, the corpus's and a user's own: of this manifest and scripts, else of earlier ones.
+    """Return what evidence tells, the corpus's and the user's own.
 
+    If there is evidence of the present manifest and scripts, only that counts; otherwise evidence of earlier ones does.
     `trials` of each variant are to run (`--trials`), by default as many as in the evidence.
     """
     found, digest = list(_runs(case, environment)), case.digest()
@@ -49,7 +50,10 @@ def _trials_s(run: Evidence, trials: int | None) -> float:
 
 
 def _longest_s(runs: Sequence[Evidence]) -> float:
-    """Return the longest trial: of machines with as many cores, by how many went on at once; else as it was."""
+    """Return the time of the longest trial.
+
+    From machines with as many cores as this one, it is divided by how many ran at once. Without those, it is as it was.
+    """
     alike = [run for run in runs if (there := run.environment.attestation) and there.cpus == hardware.cores()]
     if alike:
         return max((alone_s for run in alike for alone_s in _alone_s(run)), default=0.0)
@@ -57,9 +61,9 @@ def _longest_s(runs: Sequence[Evidence]) -> float:
 
 
 def _alone_s(run: Evidence) -> Iterator[float]:
-    """Yield how long each trial took, divided by how many went on meanwhile: beside n times as many, n times that.
+    """Yield how long each trial took, divided by how many ran at once on average meanwhile.
 
-    That can't be said of one that was ended at the time limit.
+    The time of a trial that the time limit ended is not divided: how long it would have taken is not known.
     """
     times = [(each.started.timestamp(), each.duration_s) for each in run.trials if each.started]
     for trial in run.trials:

@@ -19,9 +19,9 @@ class Flag:
     metavar: str | None = None
     min: int | None = None
     repeated: bool = True
-    """The command that does the same again has it; which GPU it was, and what was kept, is of one machine."""
+    """Whether the command that does the same again has it. Options about one machine (which GPU) are left out of it."""
     corpus: bool = False
-    """A run of the corpus takes it, for all of its jobs alike."""
+    """Whether a run of the corpus takes it, for all of its jobs."""
 
     def words(self, value: object) -> list[str]:
         """Return the option with a value, as in a command."""
@@ -39,7 +39,7 @@ def _option(name: str, help: str, default: Any = None, **more: Any) -> Any:  # n
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is asked for; None is "as the case says"."""
+    """What the command line asks for. None means: as the case says."""
 
     environment: str | None = _option(
         "--environment", "One of the case's environments. Without it: the first whose hardware is here."
@@ -78,11 +78,6 @@ class Options:
     probes: bool = _option(
         "--probes/--no-probes", "Whether to look at the failure with instruments afterwards.", default=True, corpus=True
     )
-    zygote: bool | None = _option(
-        "--zygote/--no-zygote",
-        "Fork trials from a process that has done the script's imports. Without it: where a rate takes many trials.",
-        corpus=True,
-    )
 
     def words(self, engine: str) -> list[str]:
         """Return the engine and the options that are not the default, as in a command."""
@@ -103,7 +98,7 @@ CORPUS = [name for name, flag in FLAGS.items() if flag.corpus]
 
 
 def check_over(over: Sequence[str]) -> None:
-    """Raise UsageError for what is neither the file of a wheel nor a requirement."""
+    """Raise UsageError unless each of these is the file of a wheel or a requirement."""
     # Imported where they are needed: every command loads this module, and with these pydantic.
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
 
+from failure_signature.judging.decision import Terms, terms
+from failure_signature.kinds import Variant
+from failure_signature.trials import Verdict
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.errors import MachineError, ManifestError, UnfitError, UsageError
-from gpu_casebook.evidence import Attestation, Verdict
-from gpu_casebook.judging.decision import Terms, terms
-from gpu_casebook.kinds import Variant
+from gpu_casebook.evidence import Attestation
 from gpu_casebook.manifest.case import Case
 from gpu_casebook.manifest.model import EnvironmentSpec
 from gpu_casebook.packages.lock import MACHINE, pins, problems
@@ -49,11 +50,20 @@ class Plan:
     def terms(self) -> Terms:
         """Return what the verdict asks of the trials."""
         repro, fixed = (self.case.expectation(self.environment, variant) for variant in Variant)
-        return terms(self.case.manifest, repro, fixed, self.trials, to_the_last=self.options.trials is not None)
+        manifest = self.case.manifest
+        return terms(
+            repro,
+            fixed,
+            trials=self.trials,
+            least=manifest.trials,
+            alpha=manifest.alpha,
+            clean_trials=manifest.clean_trials,
+            to_the_last=self.options.trials is not None,
+        )
 
     @property
     def share(self) -> int | None:
-        """Return what a trial takes of each GPU, in bytes; None if nobody else may have it meanwhile."""
+        """Return how many bytes of each GPU a trial takes; None if nobody else may use the GPU meanwhile."""
         return None if self.case.alone(self.environment) else self.spec.gpu_memory or 0
 
     @property
@@ -73,7 +83,6 @@ class Plan:
             keep=self.options.keep,
             watch=self.watch,
             loaded=True,
-            zygote=bool(self.options.zygote),
         )
 
     def gpu_mismatch(self, found: Attestation) -> str | None:
@@ -86,8 +95,8 @@ class Plan:
     def refuse_unfit(self, found: Mapping[Variant, Attestation]) -> None:
         """Raise UnfitError where an environment lacks what the manifest requires.
 
-        What its trials showed there would be the failure of an import. Another version is drift, and NVIDIA's images
-        call their builds pytorch-triton.
+        Its trials would only show that an import fails. A package of another version is drift, and does not count here.
+        NVIDIA's images call their build of Triton pytorch-triton.
         """
         lacking = {
             name: version
@@ -130,9 +139,8 @@ def recipes(case: Case) -> list[Recipe]:
 def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
     """Choose the environment and its GPUs; return Skipped with the reasons if none can run here.
 
-    Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, or
-    for trials to be forked where the engine can't, and MachineError for a GPU that is not there or an engine
-    on a machine of another architecture.
+    Raises ManifestError for scripts that are the same, UsageError for an environment that the case does not have, and
+    MachineError for a GPU that is not there or an engine on a machine of another architecture.
     """
     if engine.machine != MACHINE and not options.image:
         why = f"the {engine.name} engine runs on {engine.machine}, and cases are locked for {MACHINE}"
@@ -143,8 +151,6 @@ def make_plan(case: Case, options: Options, engine: Engine) -> Plan | Skipped:
         if not engine.takes_over:
             raise UsageError(f"--with: the {engine.name} engine puts nothing over an environment; add --engine docker")
         check_over(options.over)
-    if options.zygote and not engine.can_fork:
-        raise UsageError(f"--zygote: the {engine.name} engine can't fork trials; add --engine docker, or leave it out")
     if same := case.same_scripts():
         raise ManifestError([same])
     found = hardware.gpus() if engine.local else None
@@ -173,7 +179,10 @@ def _plan(case: Case, name: str, options: Options, found: Sequence[hardware.Host
 def _chosen(
     spec: EnvironmentSpec, found: Sequence[hardware.HostGpu] | None, wanted: Sequence[int] | None
 ) -> Sequence[int]:
-    """Return the GPUs that were named, else the suitable ones with the most free memory, else the first ones."""
+    """Return the GPUs that were named, or else the suitable ones with the most free memory.
+
+    Of a remote engine, whose GPUs are not known, return the first ones.
+    """
     if wanted is not None:
         return tuple(wanted)[: spec.gpus]
     fit = range(spec.gpus) if found is None else hardware.suitable(spec, found)
@@ -198,7 +207,8 @@ def why_not(
 ) -> str | None:
     """Return why `spec` cannot run here, or None if it can.
 
-    `found` is None where the engine is remote and its GPUs are unknown; of those, `wanted` were named.
+    `found` are the GPUs of this machine; None if the engine is remote and its GPUs are unknown. `wanted` are the
+    indices of those that were named, if any were.
     """
     if spec.build and not engine.has_images:
         return f"{', '.join(spec.build)} must be built from source, which the {engine.name} engine does not; use docker"

@@ -2,10 +2,17 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
+from failure_signature.expectation import SanitizerFinding
+from failure_signature.judging.decision import Decision
+from failure_signature.judging.outcome import Judgement, lines
+from failure_signature.kinds import Variant
+from failure_signature.reading.findings import EXECUTABLE
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, SanitizerReport, Trial, Xid
 from gpu_casebook.engines.base import Engine
 from gpu_casebook.evidence import (
     CaseFacts,
@@ -13,45 +20,38 @@ from gpu_casebook.evidence import (
     EngineFacts,
     EnvironmentFacts,
     Evidence,
-    Observation,
     ProbeRecord,
     Sharing,
-    Trial,
     UpstreamFacts,
 )
-from gpu_casebook.judging.decision import Decision
-from gpu_casebook.judging.expectation import Judgement, lines
-from gpu_casebook.kinds import Variant
 from gpu_casebook.manifest.case import Case
-from gpu_casebook.manifest.model import SanitizerFinding
 from gpu_casebook.packages.lock import pins
-from gpu_casebook.reading.findings import EXECUTABLE
 from gpu_casebook.revision import SEMANTICS
 from gpu_casebook.run.attesting import AttestedEnvironment, Loaded, by_relevance, drift
 from gpu_casebook.run.plan import Plan
-from gpu_casebook.trial import TrialResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a run found out. `places` has what each variant ran in."""
+
+    places: Mapping[Variant, AttestedEnvironment]
+    trials: Sequence[Trial]
+    sharing: Sharing | None
+    loaded: Mapping[Variant, Loaded]
+    sanitized: Sequence[Trial]
+    decision: Decision
+    probes: Sequence[ProbeRecord]
 
 
 def evidence(
-    plan: Plan,
-    engine: Engine,
-    places: Mapping[Variant, AttestedEnvironment],
-    *,
-    decision: Decision,
-    trials: Sequence[Trial],
-    sanitized: Sequence[Trial],
-    probes: Sequence[ProbeRecord],
-    loaded: Mapping[Variant, Loaded],
-    sharing: Sharing | None,
-    dropped: str | None,
-    started: datetime,
-    durations: Durations,
-    runner: str,
+    plan: Plan, engine: Engine, found: Findings, *, started: datetime, durations: Durations, runner: str
 ) -> Evidence:
-    """Put everything into one document. `places` has what each variant ran in."""
+    """Put everything into one document."""
+    places, decision = found.places, found.decision
     return Evidence(
         case=case_facts(plan.case, plan.environment),
-        environment=_environment_facts(plan, places, loaded),
+        environment=_environment_facts(plan, places, found.loaded),
         engine=EngineFacts(
             name=engine.name,
             version=engine.version,
@@ -63,12 +63,11 @@ def evidence(
         reasons=list(decision.reasons),
         rates=decision.rates,
         demand=decision.demand,
-        trials=list(trials),
-        sharing=sharing,
-        dropped=dropped,
+        trials=list(found.trials),
+        sharing=found.sharing,
         short=plan.trials < plan.case.manifest.trials,
-        sanitized=list(sanitized),
-        probes=list(probes),
+        sanitized=list(found.sanitized),
+        probes=list(found.probes),
         started=started,
         durations=durations,
         command=plan.command(engine.name),
@@ -88,7 +87,7 @@ def case_facts(case: Case, environment: str) -> CaseFacts:
         failure=manifest.failure.value,
         provenance=manifest.provenance.value,
         upstream=UpstreamFacts(**manifest.upstream.model_dump()),
-        signature={variant: [*lines(each), *signature(declared, variant)] for variant, each in expected.items()},
+        signature={variant: [*lines(each), *sanitizer_lines(declared, variant)] for variant, each in expected.items()},
         fix_diff=case.fix_diff(),
         because=manifest.because,
         digest=case.digest(),
@@ -125,7 +124,7 @@ def _environment_facts(
     )
 
 
-def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
+def sanitizer_lines(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
     """Return what a variant must show under the tool, as a line "compute-sanitizer: ..."; none if none is declared."""
     if declared is None:
         return []
@@ -135,21 +134,31 @@ def signature(declared: SanitizerFinding | None, variant: Variant) -> list[str]:
 
 
 def judged(
-    variant: Variant, number: int, result: TrialResult, seen: Observation, judgement: Judgement, **more: Any
+    variant: Variant,
+    number: int,
+    result: TrialResult,
+    seen: Observation,
+    judgement: Judgement,
+    *,
+    growth: float | None = None,
+    xids: Sequence[Xid] = (),
+    sanitizer: SanitizerReport | None = None,
 ) -> Trial:
-    """Return the record of one trial; `more` are fields that only some trials have."""
+    """Return the record of one trial."""
     return Trial(
         variant=variant,
         number=number,
         outcome=judgement.outcome,
         mismatches=list(judgement.mismatches),
         infra=judgement.infra,
+        growth=growth,
         observation=seen,
         started=result.started,
         duration_s=result.duration_s,
         stdout=result.stdout,
         stderr=result.stderr,
-        **more,
+        sanitizer=sanitizer,
+        xids=list(xids),
     )
 
 

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from gpu_casebook.evidence import Outcome, Trial
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.judging.sanitized import TRIALS, judge_fixed, judge_repro, report
-from gpu_casebook.kinds import Variant
-from gpu_casebook.manifest.model import SanitizerFinding
+from failure_signature.expectation import SanitizerFinding
+from failure_signature.judging.outcome import observe
+from failure_signature.judging.sanitized import SANITIZED_TRIALS, judge_fixed, judge_repro, report
+from failure_signature.kinds import Variant
+from failure_signature.trials import Outcome, Trial
 from gpu_casebook.run.probes import Bench
 from gpu_casebook.run.probes.sanitizer import under
 from gpu_casebook.run.record import judged, summary_of
 
-SLOWER = 5.0
-"""A sanitized trial may take so many times what an ordinary one may."""
+SANITIZED_SLOWDOWN = 5.0
+"""A sanitized trial may take this many times as long as an ordinary one."""
 
 
 def sanitized_trials(bench: Bench) -> Sequence[Trial]:
     """Run both variants under the tool whose finding the case declares; return no trials if it declares none.
 
-    If one that ran beside the other went otherwise, sharing may be why: both run again, one after the other.
+    They run side by side. If one went otherwise, sharing may be the reason: both run again, one after the other.
     """
     declared = bench.plan.case.expectation(bench.plan.environment, Variant.REPRO).sanitizer
     if declared is None:
@@ -37,7 +37,7 @@ def sanitized_trials(bench: Bench) -> Sequence[Trial]:
 
 
 def _trials(bench: Bench, declared: SanitizerFinding, at_once: int) -> list[Trial]:
-    wanted = [(variant, number) for variant in Variant for number in range(1, TRIALS + 1)]
+    wanted = [(variant, number) for variant in Variant for number in range(1, SANITIZED_TRIALS + 1)]
     trials: list[Trial] = []
     with bench.console.task(f"{bench.plan.case.id} under {declared.tool}", len(wanted)) as advance:
         for trial in bench.guard.side_by_side([partial(_trial, bench, *which, declared) for which in wanted], at_once):
@@ -47,7 +47,7 @@ def _trials(bench: Bench, declared: SanitizerFinding, at_once: int) -> list[Tria
 
 
 def _trial(bench: Bench, variant: Variant, number: int, declared: SanitizerFinding) -> Trial:
-    limits = replace(bench.plan.limits, timeout_s=bench.plan.limits.timeout_s * SLOWER)
+    limits = replace(bench.plan.limits, timeout_s=bench.plan.limits.timeout_s * SANITIZED_SLOWDOWN)
     run = under(bench, declared.tool, variant, limits)
     result, seen = run.result, observe(run.result)
     if variant is Variant.REPRO:

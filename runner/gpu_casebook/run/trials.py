@@ -1,15 +1,16 @@
 """The trials of a case: both variants in turns, each in a fresh process, until the verdict is settled.
 
-They run side by side where it is known how long one takes: from evidence of earlier runs, else from the first one,
-which runs alone. Those run that would follow if each did what is expected, the next of them as soon as one has ended.
-They count in that order, and only as far as they would have been run one after the other, so that a sequential rule
-stops where it would have stopped.
+Trials run side by side where it is known how long one takes: from evidence of earlier runs, or else from the first
+trial, which runs alone. Which trials are started ahead follows from the assumption that each trial does what is
+expected; as soon as one ends, the next one starts. They count in the order in which they would have run one after the
+other, and only as far as they would have run at all. So a sequential rule stops where it would have stopped.
 
-Where a declared rate takes many trials, most of them may be forked: `run.forks` says when, and why that is sound.
+If the last attempt of a trial beside others went otherwise and the case is not confirmed, sharing may be the reason.
+Then all trials are repeated, one after the other. This is a second chance to be confirmed wrongly, so the repetition
+takes more trials. A measured rate is not repeated, because its trials differ anyhow.
 
-If a trial beside others went otherwise, in its last try, and the case is not confirmed, sharing may be why: all are
-repeated in fresh processes, one after the other. That is a second chance to be confirmed wrongly, so the repetition
-takes more trials. A measured rate is not repeated, as its trials differ anyhow.
+Words: a *trial* has a variant and a number. An *attempt* is one process that was started for it. An attempt that the
+machine spoiled is repeated under the same number, and both are in the evidence.
 """
 
 import math
@@ -17,40 +18,48 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from typing import NamedTuple
 
 import psutil
 
+from failure_signature.judging.decision import Tally, Terms, decide
+from failure_signature.judging.outcome import growth, judge, observe
+from failure_signature.kinds import Variant
+from failure_signature.result import TrialResult
+from failure_signature.text import seconds
+from failure_signature.trials import Outcome, Trial, Verdict
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware
 from gpu_casebook.engines.base import Engine, Prepared
-from gpu_casebook.engines.guard import Guard, tries
-from gpu_casebook.evidence import Outcome, Sharing, Trial, Verdict
-from gpu_casebook.judging.decision import Tally, Terms, decide
-from gpu_casebook.judging.expectation import growth, judge, observe
-from gpu_casebook.kinds import Variant
+from gpu_casebook.engines.guard import Guard, attempts
+from gpu_casebook.evidence import Sharing
 from gpu_casebook.run.attesting import Loaded
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.record import judged, summary_of
-from gpu_casebook.text import seconds
-from gpu_casebook.trial import TrialResult
 
 TRIAL_BYTES = 4 * 2**30
-"""Memory that is to be free for each trial beside others; most take less, and one that runs out of it is repeated."""
+"""Free memory that each trial beside others needs. Most take less, and a trial that runs out of memory is repeated."""
 MORE = {Variant.REPRO: 1, Variant.FIXED: 2}
-"""Trials that a repetition takes on top: 4 and 6 in the place of 3 and 4. The worst chance to confirm a fix that does
-nothing is 0.96 % then, both chances together; with 3 and 4 again it would be 1.67 %."""
+"""Trials that a repetition takes in addition: 4 and 6 instead of 3 and 4. A fix that does nothing is then confirmed in
+0.96 % of runs at worst, both chances together; with 3 and 4 again it would be 1.67 %."""
 ROOM = 1.25
-"""The longest trial so far, times as many as run at once, times this, fits the timeout: they may all share a core."""
+"""As many trials run at once as keep (longest trial so far) * (number at once) * ROOM below the timeout, because all of
+them may share one core."""
 
 _FORESEEN = 100
 
-_Which = tuple[Variant, int]
-_Tried = tuple[Trial, TrialResult]
+_Key = tuple[Variant, int]  # of a trial: its variant and its number
+
+
+class Attempt(NamedTuple):
+    """One process of a trial: its record, and what the engine gave."""
+
+    trial: Trial
+    result: TrialResult
 
 
 def at_once(plan: Plan, engine: Engine) -> int:
-    """Return how many trials the case and the machine allow; on GPUs, `devices.ledger` lets start what fits."""
+    """Return how many trials the case and the machine allow. On GPUs, `devices.ledger` decides what fits as well."""
     if plan.case.alone(plan.environment) or not engine.local:
         return 1
     most = min(hardware.cores(), psutil.virtual_memory().available // TRIAL_BYTES)
@@ -68,7 +77,7 @@ class Progress:
     room: int = 1
 
     def show(self, trials: Sequence[Trial], asked: Terms, running: int, room: int) -> None:
-        """Say this from now on: trials that have ended, terms, how many are going on, and how many may at once."""
+        """Show this from now on: the trials that have ended, the terms, how many run, and how many may run at once."""
         self.trials, self.asked, self.running, self.room = trials, asked, running, room
 
     def __str__(self) -> str:
@@ -81,8 +90,8 @@ class Progress:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True)
-class Trials:
+@dataclass
+class TrialRunner:
     """Runs the trials of a plan. `files` are the case's, `environments` what each variant runs in."""
 
     plan: Plan
@@ -93,35 +102,26 @@ class Trials:
     longest_s: float = 0.0
     """How long a trial is known to take; 0 if unknown."""
     loaded: dict[Variant, Loaded] = field(default_factory=dict, init=False)
-    progress: Progress = field(init=False)
-    dropped: list[str] = field(default_factory=list, init=False)
-    """Why forked trials were left out, if they were."""
+    """What the trials of each variant were seen to load."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "progress", Progress(self.guard))
+        self.progress = Progress(self.guard)
 
     def run(self) -> tuple[list[Trial], Sharing | None]:
         """Return all trials in their order, and how they shared the machine, if they did."""
-        asked, zygote = self.plan.terms, self.plan.options.zygote
-        forks = import_module("gpu_casebook.run.forks") if asked.rate and zygote is None else None
-        fresh = forks.fresh_first(self.plan, self.guard.engine) if forks else 0 if zygote else math.inf
+        asked = self.plan.terms
         total = asked.trials + max(asked.trials, asked.clean)
         with self.console.task(self.plan.case.id, total, lambda: str(self.progress)) as advance:
-            trials, at_once = self._sequence([], asked, advance, fresh=fresh)
-            if forks and (why := forks.disagreement(trials)):
-                self.dropped.append(why)
-                self.console.say(f"  {why}: the forked ones are dropped, and fresh ones follow")
-                trials, most = self._sequence([trial for trial in trials if trial.number <= fresh], asked, advance)
-                at_once = max(at_once, most)
+            trials, at_once = self._sequence(asked, advance)
             sharing = Sharing(at_once=at_once, memory_bytes=self.guard.measured) if at_once > 1 else None
-            odd = next((trial for trial in _last_tries(trials) if trial.outcome is not Outcome.AS_EXPECTED), None)
+            odd = next((trial for trial in _last_attempts(trials) if trial.outcome is not Outcome.AS_EXPECTED), None)
             settled = decide(trials, asked).verdict is Verdict.CONFIRMED or asked.measured or self.guard.given_up
             if sharing and odd and not settled:
                 why = summary_of(odd)
                 self.console.say(f"  beside others, {why}; repeated one after the other")
                 clean = max(asked.trials, asked.clean) + MORE[Variant.FIXED]
                 again = replace(asked, trials=asked.trials + MORE[Variant.REPRO], clean=clean)
-                trials, _ = self._sequence([], again, advance, share=False)
+                trials, _ = self._sequence(again, advance, share=False)
                 sharing = sharing.model_copy(update={"repeated": why, "odd": odd})
         if self.guard.given_up:
             self.console.say(f"  no more trials: {self.guard.given_up}")
@@ -129,36 +129,25 @@ class Trials:
             self.console.say("  fixed is not run: it could not change the verdict")
         return trials, sharing
 
-    def _sequence(
-        self,
-        begun: Sequence[Trial],
-        asked: Terms,
-        advance: Callable[[str], None],
-        *,
-        share: bool = True,
-        fresh: float = math.inf,
-    ) -> tuple[list[Trial], int]:
-        """Return these trials with those that follow, and how many ran at once at most.
-
-        Those with a number above `fresh` are forked.
-        """
-        trials, most = list(begun), 1
-        ahead = dict[_Which, Future[list[_Tried]]]()  # begun, and not counted yet
+    def _sequence(self, asked: Terms, advance: Callable[[str], None], *, share: bool = True) -> tuple[list[Trial], int]:
+        """Run trials until they settle the verdict; return them, and how many ran at once at most."""
+        trials, most = list[Trial](), 1
+        ahead = dict[_Key, Future[list[Attempt]]]()  # begun, and not counted yet
         with self.guard.pool(ahead.values(), hardware.cores()) as pool:
             while Tally(trials, asked).next:
-                # Before the look at the first one: what ends in between is still taken for running, or a rule that
-                # goes by its outcome would be overtaken.
+                # This comes before the look at the first trial that is due. If it ends in between, it still counts as
+                # running, and nothing is started that its outcome may rule out.
                 running = [trial for trial in ahead.values() if not trial.done()]
-                room = self._room(trials) if share else 1
+                room = self._most_at_once(trials) if share else 1
                 due = Tally(trials, asked).due(room + len(ahead))
                 if due[0] in ahead and ahead[due[0]].done():
-                    trials += [self._noted(*tried) for tried in ahead.pop(due[0]).result()]
+                    trials += [self._noted(*attempt) for attempt in ahead.pop(due[0]).result()]
                     advance(summary_of(trials[-1]))
                     continue
-                for which in due:
-                    if len(running) < room and which not in ahead and not self.guard.given_up:
-                        ahead[which] = pool.submit(self._tries, *which, forked=which[1] > fresh)
-                        running.append(ahead[which])
+                for key in due:
+                    if len(running) < room and key not in ahead and not self.guard.given_up:
+                        ahead[key] = pool.submit(self._attempts, *key)
+                        running.append(ahead[key])
                 if due[0] not in ahead and self.guard.given_up:
                     break
                 most = max(most, len(running))
@@ -166,7 +155,7 @@ class Trials:
                 wait(running, return_when=FIRST_COMPLETED)
         return trials, most
 
-    def _room(self, trials: Sequence[Trial]) -> int:
+    def _most_at_once(self, trials: Sequence[Trial]) -> int:
         """Return how many trials may run at once after these."""
         odd = any(trial.outcome is not Outcome.AS_EXPECTED for trial in trials)
         longest = max((trial.duration_s for trial in trials), default=self.longest_s)
@@ -174,16 +163,15 @@ class Trials:
             return 1
         return max(1, min(at_once(self.plan, self.guard.engine), int(self.plan.limits.timeout_s / (ROOM * longest))))
 
-    def _tries(self, variant: Variant, number: int, *, forked: bool) -> list[_Tried]:
-        request = replace(self.plan.request(variant, self.files), zygote=forked)
-        # No fork: it has the variables of the process that it comes from, and a meter goes by one of them.
-        measure = (variant, number) == (Variant.REPRO, 1) and not forked
+    def _attempts(self, variant: Variant, number: int) -> list[Attempt]:
+        request = self.plan.request(variant, self.files)
+        measure = (variant, number) == (Variant.REPRO, 1)
 
-        def once() -> _Tried:
+        def once() -> Attempt:
             result = self.guard.run(self.environments[variant], request, measure=measure)
-            return self._judged(variant, number, result), result
+            return Attempt(self._judged(variant, number, result), result)
 
-        return tries(once, lambda tried: tried[0].outcome is Outcome.INFRA and not self.guard.given_up)
+        return attempts(once, lambda made: made.trial.outcome is Outcome.INFRA and not self.guard.given_up)
 
     def _judged(self, variant: Variant, number: int, result: TrialResult) -> Trial:
         repro, fixed = (self.plan.case.expectation(self.plan.environment, each) for each in Variant)
@@ -196,8 +184,7 @@ class Trials:
             seen,
             judge(expectation, result, seen, failure),
             growth=growth(expectation.growth, seen) if expectation.growth else None,
-            zygote=result.zygote,
-            # Those of trials beside it are among them, and a process that ended well had none.
+            # They include those of trials that ran beside this one. A process that ended well had none of its own.
             xids=[] if result.exit_status == 0 else self.guard.xids,
         )
 
@@ -210,6 +197,6 @@ class Trials:
         return trial
 
 
-def _last_tries(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials without the tries that the machine spoiled and that were made again."""
+def _last_attempts(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials without the spoiled attempts that were repeated."""
     return list({(trial.variant, trial.number): trial for trial in trials}.values())

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_casebook.corpus.model import End, Finished, Job, Lost, Run, Settings
-from gpu_casebook.evidence import Rate, Verdict
-from gpu_casebook.kinds import Grade, Variant
+from casebook_workbench.corpus.model import End, Finished, Job, Lost, Run, Settings
+from failure_signature.kinds import Grade, Variant
+from failure_signature.trials import Rate, Verdict
 
 H200, A100 = "NVIDIA H200", "NVIDIA A100-SXM4-80GB"
 START = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)

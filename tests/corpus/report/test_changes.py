@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.model import Finished, Run
-from gpu_casebook.corpus.report.changes import changes
-from gpu_casebook.corpus.report.model import JobChange, Shift
-from gpu_casebook.evidence import Verdict
+from casebook_workbench.corpus.model import Finished, Run
+from casebook_workbench.corpus.report.changes import changes
+from casebook_workbench.corpus.report.model import JobChange, Shift
+from failure_signature.trials import Verdict
 from tests.corpus.report.example import A100, H200, RWKV, TODAY, YESTERDAY, broke, finished, job, run, skipped
 
 CONFIRMED, WRONG, SILENT = Verdict.CONFIRMED, Verdict.WRONG_FAILURE, Verdict.NOT_REPRODUCED

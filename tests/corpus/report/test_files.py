@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_casebook.corpus import journal
-from gpu_casebook.corpus.model import Run
-from gpu_casebook.corpus.report import plots, read, summarise, write
-from gpu_casebook.corpus.report.files import KEPT, NO_MATPLOTLIB, earlier
-from gpu_casebook.corpus.report.model import RunSummary
+from casebook_workbench.corpus import journal
+from casebook_workbench.corpus.model import Run
+from casebook_workbench.corpus.report import read, summarise, write
+from casebook_workbench.corpus.report.files import KEPT, earlier
+from casebook_workbench.corpus.report.model import RunSummary
 from gpu_casebook.errors import UsageError
 from tests.corpus.report.example import RWKV, TODAY, YESTERDAY, finished, run
 
@@ -49,25 +49,6 @@ def test_the_same_bytes_again(reports: Path) -> None:
 
 def test_a_run_without_a_record_is_written_too(tmp_path: Path) -> None:
     assert "There is no earlier run to compare with." in write(tmp_path, TODAY).read_text()
-
-
-def test_without_matplotlib_there_is_a_page_that_says_so(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> bytes:
-        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
-
-    monkeypatch.setattr(plots, "durations", missing)
-    page = write(reports, TODAY)
-    assert NO_MATPLOTLIB in page.read_text()
-    assert names(page.parent) == {"README.md", "summary.json", "junit.xml"}
-
-
-def test_another_missing_module_is_no_excuse(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> bytes:
-        raise ModuleNotFoundError("No module named 'other'", name="other")
-
-    monkeypatch.setattr(plots, "durations", missing)
-    with pytest.raises(ModuleNotFoundError):
-        write(reports, TODAY)
 
 
 def test_an_earlier_run_that_cannot_be_read_is_named_and_stops_nothing(reports: Path) -> None:

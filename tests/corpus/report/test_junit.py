@@ -5,9 +5,9 @@ from xml.etree import ElementTree as ET
 import junitparser
 import pytest
 
-from gpu_casebook.corpus.model import Run
-from gpu_casebook.corpus.report.junit import junit
-from gpu_casebook.corpus.report.summary import summarise
+from casebook_workbench.corpus.model import Run
+from casebook_workbench.corpus.report.junit import junit
+from casebook_workbench.corpus.report.summary import summarise
 from tests.corpus.report.example import PAIR, RWKV, TODAY, YESTERDAY, broke, finished, job, run, skipped
 from tests.report.golden import assert_golden
 from tests.report.hostile import HOSTILE

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.model import Lost, Run
-from gpu_casebook.corpus.report.markdown import COMMENT_BYTES, Picture, comment, headline, job_summary, page
-from gpu_casebook.corpus.report.model import JobCounts, RunSummary
-from gpu_casebook.corpus.report.summary import summarise
-from gpu_casebook.evidence import Verdict
+from casebook_workbench.corpus.model import Lost, Run
+from casebook_workbench.corpus.report.markdown import COMMENT_BYTES, Picture, comment, headline, job_summary, page
+from casebook_workbench.corpus.report.model import JobCounts, RunSummary
+from casebook_workbench.corpus.report.summary import summarise
+from failure_signature.trials import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run
 from tests.report.golden import assert_golden
 from tests.report.hostile import HOSTILE
@@ -45,11 +45,6 @@ def test_a_run_that_goes_on_says_what_is_left() -> None:
     text = page(summarise(run([finished(RWKV)], left=[PAIR])))
     assert "It has not come to its end: 1 of 2 are left, and `--resume` goes on with them." in text
     assert "`--resume`" not in page(today())
-
-
-def test_without_pictures_the_page_says_why() -> None:
-    assert "no matplotlib here" in page(today(), [], "no matplotlib here")
-    assert html(page(today(), [])).links.count("durations.svg") == 0
 
 
 def test_links_lead_to_case_pages_evidence_and_plots() -> None:

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from gpu_casebook.corpus.model import End, Finished
-from gpu_casebook.corpus.report.model import JobCounts, RunSummary, Standing
-from gpu_casebook.corpus.report.summary import standing, summarise
-from gpu_casebook.evidence import Verdict
+from casebook_workbench.corpus.model import End, Finished
+from casebook_workbench.corpus.report.model import JobCounts, RunSummary, Standing
+from casebook_workbench.corpus.report.summary import standing, summarise
+from failure_signature.trials import Verdict
 from tests.corpus.report.example import PAIR, RWKV, START, TODAY, YESTERDAY, broke, finished, job, run, skipped
 
 

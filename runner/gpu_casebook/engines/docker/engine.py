@@ -3,29 +3,29 @@
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from failure_signature.result import CASE_DIRECTORY, TrialResult
 from gpu_casebook.daemon import client as daemon
 from gpu_casebook.daemon.client import LABEL, APIError, Container, DockerClient, speaking
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import HostFacts, host_facts
 from gpu_casebook.engines.base import Engine, Packed, Prepared
-from gpu_casebook.engines.docker import forking, made, options, packing
+from gpu_casebook.engines.docker import made, options, packing
 from gpu_casebook.engines.docker.access import choose_gpu_access
 from gpu_casebook.engines.docker.options import Part
 from gpu_casebook.engines.docker.payload import archive_of
 from gpu_casebook.engines.docker.running import ContainerOutput, Looker, let_run, state_of, watching_tools
-from gpu_casebook.engines.forking import Import, Nursery, Unfit
 from gpu_casebook.engines.owner import Owner
 from gpu_casebook.errors import EngineError, MachineError, UsageError
 from gpu_casebook.evidence import ImageFacts
 from gpu_casebook.images import build, override
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 # How long the engine may take to report the end of a container whose processes have ended.
 _GRACE_S = 30.0
@@ -45,7 +45,6 @@ class DockerEngine(Engine):
     )
     has_images = True
     takes_over = True
-    can_fork = True
 
     def __init__(self, client: DockerClient, root: Path) -> None:
         self._client = client
@@ -54,7 +53,6 @@ class DockerEngine(Engine):
         self._volumes: set[str] = set()
         self._filling = threading.Lock()
         self._pythons: dict[str, str] = {}
-        self._nursery = Nursery(self._zygote)
 
     _connect: Callable[[int], DockerClient] = staticmethod(daemon.connect)
 
@@ -71,8 +69,6 @@ class DockerEngine(Engine):
 
     def __exit__(self, *exc_info: object) -> None:
         self._volumes.clear()
-        with suppress(EngineError), speaking("end what trials are forked from"):
-            self._nursery.close()
         try:
             # After a failure the first error is the one to report.
             with nullcontext() if exc_info[0] in {None, KeyboardInterrupt} else suppress(EngineError):
@@ -149,33 +145,23 @@ class DockerEngine(Engine):
         return self._pythons[image.id]
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
+        name = f"casebook-{self._id}-{uuid.uuid4().hex[:8]}"
         with speaking("run a trial"):
-            if request.zygote:
-                return self._nursery.run(prepared, request, self._fresh)
-            return self._fresh(prepared, request)
-
-    def _name(self) -> str:
-        return f"casebook-{self._id}-{uuid.uuid4().hex[:8]}"
-
-    def _fresh(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        name = self._name()
-        try:
-            return self._run(name, prepared, request)
-        except APIError as error:
-            if daemon.disk_is_full(error):
-                raise
-            # The engine is there, and would not run this container.
-            reason = " ".join(str(error.explanation or error).split())
-            infra = f"{self.version} would not run the trial: {reason}"
-            return TrialResult(stdout="", stderr="", duration_s=0.0, infra=infra)
-        finally:
-            if not request.keep:
-                self._discard(name)
+            try:
+                return self._run(name, prepared, request)
+            except APIError as error:
+                if daemon.disk_is_full(error):
+                    raise
+                # The engine is there, and would not run this container.
+                reason = " ".join(str(error.explanation or error).split())
+                infra = f"{self.version} would not run the trial: {reason}"
+                return TrialResult(stdout="", stderr="", duration_s=0.0, infra=infra)
+            finally:
+                if not request.keep:
+                    self._discard(name)
 
     def _run(self, name: str, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        tools = self._tools_part(name, prepared, request, watching_tools()) if request.watch else Part()
-        command = [*request.wrapper, prepared.python, *request.arguments]
-        container = self._create(name, prepared, request, command, tools)
+        container = self._create(name, prepared, request)
         output = ContainerOutput(container, request)
         container.start()
         ran_out = self._memory_watch(container)
@@ -198,38 +184,19 @@ class DockerEngine(Engine):
             kept=made.kept(name, request) if request.keep else None,
         )
 
-    def _create(
-        self, name: str, prepared: Prepared, request: TrialRequest, command: Sequence[str], tools: Part, **more: Any
-    ) -> Container:
+    def _create(self, name: str, prepared: Prepared, request: TrialRequest) -> Container:
+        tools = self._tools_part(name, prepared, request) if request.watch else Part()
+        command = [*request.wrapper, prepared.python, *request.arguments]
         payload = self._volume(name, prepared, request.files, keep=request.keep)
         gpu = self._gpu_part(prepared, request)
         return self._client.containers.create(
             prepared.key,
-            list(command[1:]),
-            entrypoint=[command[0]],
+            command[1:],
+            entrypoint=command[:1],
             name=name,
             labels=self._labels(keep=request.keep),
             **self._container_options(request, payload=payload, gpu=gpu, tools=tools),
-            **more,
         )
-
-    @contextmanager
-    def _zygote(
-        self, prepared: Prepared, request: TrialRequest, wanted: Sequence[Import]
-    ) -> Iterator[forking.ContainerZygote]:
-        name = self._name()
-        try:
-            tools = self._tools_part(name, prepared, request, forking.tools(request))
-            command = forking.command(prepared.python, request)
-            container = self._create(name, prepared, request, command, tools, stdin_open=True)
-            with closing(forking.ContainerZygote(container, prepared)) as zygote:
-                container.start()
-                zygote.wait_for_imports(wanted, request.limits)
-                yield zygote
-        except APIError as error:
-            raise Unfit(f"{self.version} would not run what they are forked from") from error
-        finally:
-            self._discard(name)
 
     def _container_options(self, request: TrialRequest, *, payload: str, gpu: Part, tools: Part) -> dict[str, Any]:
         return options.container_options(request, payload=payload, gpu=gpu, tools=tools)
@@ -248,10 +215,9 @@ class DockerEngine(Engine):
         known = self._image_variables(prepared) | dict(request.variables)
         return options.gpu_part(access, request.gpus, host=self._host, minors=minors, known=known)
 
-    def _tools_part(self, name: str, prepared: Prepared, request: TrialRequest, files: Mapping[str, bytes]) -> Part:
-        tools = self._volume(f"{name}-tools", prepared, files, keep=request.keep, mode=0o755)
-        known = self._image_variables(prepared) | dict(request.variables)
-        return options.tools_part(tools, watched=request.watch is not None, known=known)
+    def _tools_part(self, name: str, prepared: Prepared, request: TrialRequest) -> Part:
+        tools = self._volume(f"{name}-tools", prepared, watching_tools(), keep=request.keep, mode=0o755)
+        return options.tools_part(tools, known=self._image_variables(prepared) | dict(request.variables))
 
     def _image_variables(self, prepared: Prepared) -> dict[str, str]:
         lines = self._client.images.get(prepared.key).attrs["Config"].get("Env") or []

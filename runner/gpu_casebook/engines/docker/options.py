@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from failure_signature.result import CASE_DIRECTORY
+from failure_signature.text import path_list
 from gpu_casebook.daemon.client import DeviceRequest, LogConfig, Mount, Ulimit
 from gpu_casebook.devices.driver import CDI_KIND, HostFacts
 from gpu_casebook.engines.base import VARIABLES
-from gpu_casebook.text import path_list
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Limits, TrialRequest
+from gpu_casebook.trial import GpuAccess, Limits, TrialRequest
 
 HOME = "/home/case"
-TOOLS = "/casebook"  # where a container has what watches its trial, or forks its trials
+TOOLS = "/casebook"  # where a container has what watches its trial
 _UID = 1000  # as in our images; an image that is used as it stands may have another name for it, or none
 # With the group: the kernel lets nobody look at a process who shares only one of the two with it.
 TRIAL_USER = f"{_UID}:{_UID}"
@@ -56,10 +57,10 @@ def _volume(target: str, name: str) -> Mount:
     return Mount(target, name, type="volume", read_only=True, no_copy=True)
 
 
-def tools_part(tools: str, *, watched: bool, known: Mapping[str, str]) -> Part:
-    """Return what a trial needs that is watched, or forked. `tools` is a volume, `known` the variables set anyway."""
+def tools_part(tools: str, *, known: Mapping[str, str]) -> Part:
+    """Return what a watched trial needs. `tools` is a volume, `known` the variables set anyway."""
     path = path_list(f"{TOOLS}/site", known.get("PYTHONPATH"))
-    return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path} if watched else {})
+    return Part(mounts=[_volume(TOOLS, tools)], variables={"PYTHONPATH": path})
 
 
 def scratch(limits: Limits) -> str:

@@ -11,10 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, cast
 
+from failure_signature.text import size
 from gpu_casebook.daemon.client import DockerClient, load, save, speaking
 from gpu_casebook.engines.base import Packed
 from gpu_casebook.images import build
-from gpu_casebook.text import size
 from gpu_casebook.trial import Note, Recipe
 
 if sys.version_info >= (3, 14):

@@ -62,17 +62,14 @@ def let_run(container: Container, output: ContainerOutput, prepared: Prepared, r
     """Wait for the trial's end, or end it where it is over time or hangs."""
     if request.watch is None:
         return Watched(timed_out=not output.ended.wait(request.limits.timeout_s) and _kill(container))
-    watched = output.watch(lambda spying: look(container, prepared, 1, spying=spying), output.ended.wait)
+    watched = output.watch(lambda spying: look(container, prepared, spying=spying), output.ended.wait)
     return watched if watched and _kill(container) else Watched()
 
 
-def look(container: Container, prepared: Prepared, root: int, *, spying: bool) -> str:
-    """Sample what runs below the process `root` of a container; return nothing if that did not work.
-
-    As when the trial is just ending.
-    """
+def look(container: Container, prepared: Prepared, *, spying: bool) -> str:
+    """Sample what runs in a container; return nothing if that did not work, as when the trial is just ending."""
     spy = [f"{TOOLS}/py-spy"] if spying else []
-    order = [prepared.python, "-I", "-S", f"{TOOLS}/{watching.SAMPLER.name}", str(root), *spy]
+    order = [prepared.python, "-I", "-S", f"{TOOLS}/{watching.SAMPLER.name}", "1", *spy]
     # The trial's own rights suffice to look at its processes, by ptrace too, as long as the kernel (yama) does not
     # reserve that for parents.
     with suppress(APIError):

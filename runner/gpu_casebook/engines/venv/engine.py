@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,14 @@ from typing import Any, Self
 
 from platformdirs import user_cache_path
 
+from failure_signature.result import CASE_DIRECTORY, TrialResult
+from failure_signature.text import path_list, size
 from gpu_casebook.devices import hardware
 from gpu_casebook.devices.driver import host_facts
-from gpu_casebook.engines import forking, scratch
+from gpu_casebook.engines import scratch
 from gpu_casebook.engines.base import VARIABLES, Engine, Packed, Prepared
 from gpu_casebook.engines.output import supervised_s
 from gpu_casebook.engines.venv import bytecode, packing, seal, supervised, unused
-from gpu_casebook.engines.venv.forking import VenvZygote
 from gpu_casebook.engines.venv.seal import Seal
 from gpu_casebook.engines.venv.supervised import NeutralOutput
 from gpu_casebook.errors import BuildError, CasebookError, EngineError, UsageError
@@ -26,8 +27,7 @@ from gpu_casebook.guest import only
 from gpu_casebook.locking import sole
 from gpu_casebook.packages import uv
 from gpu_casebook.packages.lock import content_key, read_lock
-from gpu_casebook.text import path_list, size
-from gpu_casebook.trial import CASE_DIRECTORY, GpuAccess, Note, Recipe, TrialRequest, TrialResult
+from gpu_casebook.trial import GpuAccess, Note, Recipe, TrialRequest
 
 _MOST_SHOWN = 3
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -51,7 +51,6 @@ class VenvEngine(Engine):
     )
     caveat = "with weaker isolation"
     uses_host_python = True
-    can_fork = True
     takes_over = True
 
     def __init__(self, cache: Path | None = None, place: Path | None = None, store: Path | None = None) -> None:
@@ -60,16 +59,11 @@ class VenvEngine(Engine):
         self._cache = (cache or user_cache_path("casebook")).resolve()
         self._place = (place or scratch.usual_place()).resolve()
         self._store = store or self._cache / "store"
-        self._nursery = forking.Nursery(self._zygote)
         self._made: dict[str, tuple[Recipe, Seal]] = {}  # by the path of the environment's Python
 
     @classmethod
     def connect(cls, root: Path) -> Self:  # noqa: ARG003 environments need nothing of the checkout
         return cls()
-
-    def __exit__(self, *exc_info: object) -> None:
-        # Each trial has removed its own; what forked trials came from is still there.
-        self._nursery.close()
 
     @cached_property
     def version(self) -> str:
@@ -173,13 +167,11 @@ class VenvEngine(Engine):
         raise BuildError(f"the environment could not be built: {_shown(wrong)}: not what the wheel's RECORD says")
 
     def run(self, prepared: Prepared, request: TrialRequest) -> TrialResult:
-        run = self._run
-        result = self._nursery.run(prepared, request, run) if request.zygote else run(prepared, request)
+        result = self._run(prepared, request)
         recipe, sealed = self._made.get(prepared.python, (None, None))
         if recipe is None or sealed is None or not (changed := sealed.changed()):
             return result
         why = f"its environment was changed while it ran ({_shown(changed)}), and both are thrown away"
-        self._nursery.close()
         with suppress(CasebookError):  # the next trial says what is missing
             self.prepare(recipe, lambda _: None)
         return replace(result, exit_status=None, signal=None, infra=why)
@@ -189,20 +181,10 @@ class VenvEngine(Engine):
             output = NeutralOutput(request, _names(directory, Path(prepared.python)))
             orders = _orders(directory, prepared, request)
             kept = str(directory) if request.keep else None
-            result = supervised.run(supervised.launch, orders, output, request, engine=self, kept=kept)
+            result = supervised.run(orders, output, request, engine=self, kept=kept)
             if result.infra:  # its supervisor may have been killed
                 scratch.end_processes(directory)
             return result
-
-    @contextmanager
-    def _zygote(
-        self, prepared: Prepared, request: TrialRequest, wanted: Sequence[forking.Import]
-    ) -> Iterator[VenvZygote]:
-        with scratch.laid_out(self._place, request) as directory:
-            orders, names = _orders(directory, prepared, request), _names(directory, Path(prepared.python))
-            with closing(VenvZygote(self, directory, orders, names, wanted)) as zygote:
-                zygote.wait_for_imports(request.limits.timeout_s)
-                yield zygote
 
     def end_trials(self) -> None:
         supervised.end_trials(self)
@@ -278,16 +260,13 @@ def _orders(directory: Path, prepared: Prepared, request: TrialRequest) -> dict[
 
 
 def _variables(directory: Path, python: Path, request: TrialRequest) -> dict[str, str]:
-    # What keeps a trial in its place counts for more than its own variables, but stands before them: a zygote sets one
-    # of those anew, and the order should be the same.
     places = {"HOME": str(directory / "home"), "TMPDIR": str(directory / "tmp"), **_gpu_variables(request)}
     variables = {
         **VARIABLES,
         "PATH": f"{python.parent}:{_SYSTEM_PATH}",
         **_libraries(request),
-        **places,
         **request.variables,
-        **places,
+        **places,  # what keeps a trial in its place counts for more than its own variables
     }
     if request.watch:
         variables["PYTHONPATH"] = path_list(str(directory / "watched"), request.variables.get("PYTHONPATH"))

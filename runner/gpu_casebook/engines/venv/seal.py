@@ -102,14 +102,15 @@ def _sealed(directory: Path, known: dict[str, tuple[Stamp, str]]) -> dict[str, t
 
 def _stamps(directory: Path) -> dict[str, Stamp]:
     found: dict[str, Stamp] = {}
-    places = [""]
-    for place in places:  # grows on the way
+    queue = [""]
+    while queue:
+        place = queue.pop()
         with suppress(FileNotFoundError), os.scandir(f"{directory}/{place}") as entries:  # thrown away meanwhile
             for entry in entries:
                 name = f"{place}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
                     found[name] = []
-                    places.append(f"{name}/")
+                    queue.append(f"{name}/")
                 else:
                     seen = entry.stat(follow_symlinks=False)
                     found[name] = [seen.st_size, seen.st_ino, seen.st_mtime_ns, seen.st_ctime_ns]

@@ -14,11 +14,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from failure_signature.result import TrialResult
 from gpu_casebook.engines import watching
 from gpu_casebook.engines.output import Kept, Neutral, Output
 from gpu_casebook.guest import supervisor
 from gpu_casebook.guest.loaded import follow
-from gpu_casebook.trial import TrialRequest, TrialResult
+from gpu_casebook.trial import TrialRequest
 
 # How long output may still come after the last process is gone, or can't be killed.
 _DRAIN_S = 5.0
@@ -33,11 +34,11 @@ _running = dict["Supervising", object]()  # by whom: several engines may run tri
 
 
 class Supervising(NamedTuple):
-    """The supervisor of one trial: a process that `launch` started, or one that a zygote forked."""
+    """The supervisor of one trial, which `launch` started."""
 
     pid: int
     channel: socket.socket  # brings how the trial ended; closing our half of it is the order to end the trial
-    wait: Callable[[], object] = int
+    wait: Callable[[], object]
 
     def end(self) -> None:
         with suppress(OSError):
@@ -66,12 +67,8 @@ class Supervising(NamedTuple):
         self.channel.close()
 
 
-# Starts a trial with these orders, which name the file descriptors for its output.
-Start = Callable[[Mapping[str, Any]], Supervising]
-
-
 def launch(orders: Mapping[str, Any]) -> Supervising:
-    """Start a supervisor in a process of its own."""
+    """Start a supervisor in a process of its own. The orders name the file descriptors for the trial's output."""
     # Should a trial kill its supervisor, what it started falls to this process, and not to nobody.
     supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)
     ours, theirs = socket.socketpair()
@@ -82,7 +79,7 @@ def launch(orders: Mapping[str, Any]) -> Supervising:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _NEEDED if name in os.environ},
-            pass_fds=[orders["stdout"], orders["stderr"], *orders.get("pass_fds", ())],
+            pass_fds=[orders["stdout"], orders["stderr"]],
             start_new_session=True,  # a Ctrl-C at the terminal is the runner's
         )
         _started.add(process.pid)
@@ -126,7 +123,7 @@ def _is_apart(pid: int) -> bool:
 
 
 def begin(
-    start: Start, orders: Mapping[str, Any], takes: Sequence[Callable[[Iterator[bytes]], object]]
+    orders: Mapping[str, Any], takes: Sequence[Callable[[Iterator[bytes]], object]]
 ) -> tuple[Supervising, list[threading.Thread]]:
     """Start a trial. Its stdout and its stderr go to `takes`, read by the threads that are returned."""
     readers, write_ends = [], []
@@ -136,7 +133,7 @@ def begin(
         readers.append(threading.Thread(target=_read, args=(read_end, take), daemon=True))
         readers[-1].start()
     try:
-        return start({**orders, "stdout": write_ends[0], "stderr": write_ends[1]}), readers
+        return launch({**orders, "stdout": write_ends[0], "stderr": write_ends[1]}), readers
     finally:
         for write_end in write_ends:
             os.close(write_end)
@@ -145,13 +142,6 @@ def begin(
 def _read(stream: int, take: Callable[[Iterator[bytes]], object]) -> None:
     with os.fdopen(stream, "rb", buffering=0) as file:
         take(iter(lambda: file.read(65536), b""))
-
-
-def drained(readers: Sequence[threading.Thread]) -> bool:
-    """Wait for the end of a trial's output, but not for ever; return whether it came."""
-    for reader in readers:
-        reader.join(_DRAIN_S)
-    return not any(reader.is_alive() for reader in readers)
 
 
 class NeutralOutput(Output):
@@ -174,7 +164,6 @@ class NeutralOutput(Output):
 
 
 def run(
-    start: Start,
     orders: Mapping[str, Any],
     output: NeutralOutput,
     request: TrialRequest,
@@ -182,10 +171,10 @@ def run(
     engine: object,
     kept: str | None = None,
 ) -> TrialResult:
-    """Run a trial of this engine to its end. Raises what `start` raises."""
+    """Run a trial of this engine to its end."""
     takes = [partial(output.take, stream) for stream in (output.stdout, output.stderr)]
     answer, known = b"", children()
-    process, readers = begin(start, orders, takes)
+    process, readers = begin(orders, takes)
     _running[process] = engine
     seen: list[tuple[str, str]] = []
     over = threading.Event()
@@ -206,7 +195,8 @@ def run(
         process.close()
         if not answer:
             end_strays(known)
-        drained(readers)
+        for reader in readers:
+            reader.join(_DRAIN_S)
     if request.loaded:
         looker.join()
     output.loaded = [(kind, output.neutral(path)) for kind, path in seen]

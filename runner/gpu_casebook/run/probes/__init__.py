@@ -1,7 +1,7 @@
-"""Instrumented runs after the verdict. They explain it, and never decide it.
+"""Instrumented runs after the verdict. They explain the verdict and never decide it.
 
-A probe is a plug-in: an object that satisfies `Probe`, in a module of its own with the record that it leaves in the
-evidence, and a name in `gpu_casebook.probe_registry`.
+A probe is a plug-in: an object that satisfies `Probe`. Its module also has the type of the record that it leaves in the
+evidence. `gpu_casebook.probe_registry` has its name.
 """
 
 import threading
@@ -11,21 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from failure_signature.judging.description import SourceLine
+from failure_signature.kinds import Failure, Grade, Variant
+from failure_signature.result import TrialResult
+from failure_signature.text import seconds
+from failure_signature.trials import Outcome, Trial
 from gpu_casebook import probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.engines.base import Prepared
 from gpu_casebook.engines.guard import Guard
-from gpu_casebook.evidence import Outcome, ProbeRecord, Trial, UnknownRecord
-from gpu_casebook.judging.description import SourceLine
-from gpu_casebook.kinds import Failure, Grade, Variant
+from gpu_casebook.evidence import ProbeRecord, UnknownRecord
 from gpu_casebook.manifest.model import Manifest
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.trials import at_once
-from gpu_casebook.text import seconds
-from gpu_casebook.trial import Limits, TrialRequest, TrialResult
+from gpu_casebook.trial import Limits, TrialRequest
 
-SLOWER = 10.0
-"""A probe may take so many times what the longest trial of repro took; but it gets LEAST_S at least, MOST_S at most."""
+PROBE_SLOWDOWN = 10.0
+"""A probe may take this many times as long as the longest trial of repro: at least LEAST_S, at most MOST_S."""
 LEAST_S, MOST_S = 60.0, 600.0
 
 _GUEST_LIMITS = Limits(timeout_s=120.0, output_bytes=4 * 2**20)
@@ -77,7 +79,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Words:
-    """What a record says, for a report: a table and what follows from it, or lines below a title."""
+    """What a record says, for a report: either a table and a conclusion, or a title and lines."""
 
     title: str = ""
     lines: Sequence[str] = ()
@@ -86,12 +88,11 @@ class Words:
     header: tuple[str, str, str] = ("", "", "")
     rows: Sequence[tuple[str, str, str]] = ()  # text, and two cells of code
     conclusion: str = ""
-    # What a headline says of it: where the failing launch was, whether the error shows elsewhere or at that very line,
-    # and with what it is gone.
-    launched: SourceLine | None = None
-    moved: bool = False
-    raised: bool = False
-    gone_with: str = ""
+    # For the headline of a page:
+    launched: SourceLine | None = None  # the line of the failing launch
+    moved: bool = False  # without the probe, the error shows at another line
+    raised: bool = False  # without the probe, the error shows at that line
+    gone_with: str = ""  # the setting with which the error is gone
 
 
 class Probe(Protocol):
@@ -105,10 +106,10 @@ class Probe(Protocol):
         """Return whether to run it for this kind of failure if the manifest names no probes."""
 
     def applies(self, plan: Plan, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> bool:
-        """Return whether it could say anything about these trials, ordinary ones and those under compute-sanitizer."""
+        """Return whether it can say anything about these ordinary and these sanitized trials."""
 
     def run(self, bench: Bench, trials: Sequence[Trial], limits: Limits) -> Iterator[ProbeRecord]:
-        """Run repro under the instrument. What goes wrong is a note in the record, not an error."""
+        """Run repro under the instrument. If that goes wrong, the record has a note on it, and no error is raised."""
 
     def words(self, record: ProbeRecord) -> Words:
         """Return what a record of this probe says."""
@@ -123,10 +124,10 @@ def chosen(manifest: Manifest) -> dict[str, Probe]:
 
 
 def run_probes(bench: Bench, trials: Sequence[Trial], sanitized: Sequence[Trial]) -> list[ProbeRecord]:
-    """Run the probes that apply to these trials. Ctrl-C ends them; the records of those that ended are returned."""
+    """Run the probes that apply to these trials. Ctrl-C ends the probes; the records so far are returned."""
     plan, records = bench.plan, list[ProbeRecord]()
     repro = [trial.duration_s for trial in trials if trial.variant is Variant.REPRO]
-    limits = replace(plan.limits, timeout_s=min(MOST_S, max(LEAST_S, SLOWER * max(repro, default=0.0))))
+    limits = replace(plan.limits, timeout_s=min(MOST_S, max(LEAST_S, PROBE_SLOWDOWN * max(repro, default=0.0))))
     found = {name: each for name, each in chosen(plan.case.manifest).items() if each.applies(plan, trials, sanitized)}
     runs = [partial(lambda each: list(each.run(bench, trials, limits)), each) for each in found.values()]
     try:
@@ -140,7 +141,7 @@ def run_probes(bench: Bench, trials: Sequence[Trial], sanitized: Sequence[Trial]
 
 
 def ran_kernels(plan: Plan, trials: Sequence[Trial]) -> bool:
-    """Return whether repro ran on a GPU and ended, in a failure that kernels can cause."""
+    """Return whether repro ran on a GPU and ended by itself, and kernels can cause the declared kind of failure."""
     ran = [trial for trial in trials if trial.variant is Variant.REPRO and trial.outcome is not Outcome.INFRA]
     on_device = bool(plan.gpus) and plan.spec.grade is Grade.HARDWARE
     ended = bool(ran) and not any(trial.observation.timed_out or trial.observation.hung for trial in ran)

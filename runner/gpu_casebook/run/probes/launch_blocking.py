@@ -1,22 +1,24 @@
 """Launch blocking as a probe: where a CUDA error surfaced, and where the launch was that made it.
 
-Kernels run while the script goes on, so their errors are raised by whatever call comes next. With
-CUDA_LAUNCH_BLOCKING=1 each launch waits for its kernel, and raises the error itself. The exception's type may then be
-another (torch.AcceleratorError, but RuntimeError from Triton's launcher): the same failure means the same CUDA error.
+Kernels run while the script goes on, so some later call raises their errors. With CUDA_LAUNCH_BLOCKING=1 each launch
+waits for its kernel and raises the error itself. The exception may then have another type: torch.AcceleratorError from
+PyTorch becomes RuntimeError from Triton's launcher. So it counts as the same failure if the CUDA error is the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal
 
+from failure_signature.judging.description import SourceLine, ending, failing, surfaced
+from failure_signature.judging.outcome import observe
+from failure_signature.kinds import Failure, Variant
+from failure_signature.result import TrialResult
+from failure_signature.trials import Observation, Trial
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import Observation, ProbeRecord, Trial
-from gpu_casebook.judging.description import SourceLine, ending, failing, surfaced
-from gpu_casebook.judging.expectation import observe
-from gpu_casebook.kinds import Failure, Variant
+from gpu_casebook.evidence import ProbeRecord
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, ran_kernels
-from gpu_casebook.trial import Limits, TrialResult
+from gpu_casebook.trial import Limits
 
 VARIABLES: Mapping[str, str] = {"CUDA_LAUNCH_BLOCKING": "1"}
 

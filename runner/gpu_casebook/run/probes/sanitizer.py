@@ -7,18 +7,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from failure_signature.judging.description import failing
+from failure_signature.judging.sanitized import report
+from failure_signature.kinds import Failure, Variant
+from failure_signature.reading import sanitizer
+from failure_signature.reading.findings import EXECUTABLE, Finding, Kind, Tool, sentence, telling
+from failure_signature.result import TrialResult
+from failure_signature.text import tail
+from failure_signature.trials import SanitizerReport, Trial
 from gpu_casebook.errors import CasebookError
-from gpu_casebook.evidence import ProbeRecord, SanitizerProbe, SanitizerReport, Trial
+from gpu_casebook.evidence import ProbeRecord, SanitizerProbe
 from gpu_casebook.guest import script
-from gpu_casebook.judging.description import failing
-from gpu_casebook.judging.sanitized import report
-from gpu_casebook.kinds import Failure, Variant
-from gpu_casebook.reading import sanitizer
-from gpu_casebook.reading.findings import EXECUTABLE, Finding, Kind, Tool, sentence, telling
 from gpu_casebook.run.plan import Plan
 from gpu_casebook.run.probes import Bench, Words, ran_kernels
-from gpu_casebook.text import tail
-from gpu_casebook.trial import Limits, TrialResult
+from gpu_casebook.trial import Limits
 
 NOT_THERE = f"{EXECUTABLE} is not in this environment"
 CACHED = (
@@ -93,7 +95,7 @@ class SanitizedRun(NamedTuple):
 
 
 def under(bench: Bench, tool: Tool, variant: Variant, limits: Limits) -> SanitizedRun:
-    """Run a script under a tool; once more with PyTorch's caching allocator if the script captures a CUDA graph."""
+    """Run a script under a tool. If it captures a CUDA graph, run it again, with PyTorch's caching allocator."""
     program = _program(bench.ask(variant, script("locate")))
     if program is None:
         return SanitizedRun(TrialResult(stdout="", stderr="", duration_s=0.0, infra=NOT_THERE), None, cached=False)

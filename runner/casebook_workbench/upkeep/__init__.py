@@ -1,0 +1,1 @@
+"""What keeps images and reports in order: what images take and who uses them, and every page again."""

@@ -1,1 +1,0 @@
-"""Reading the corpus: which cases there are, and what is known of one."""

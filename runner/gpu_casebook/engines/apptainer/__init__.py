@@ -1,1 +1,0 @@
-"""Trials by Apptainer, as the user, without a daemon."""

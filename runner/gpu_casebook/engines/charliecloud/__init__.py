@@ -1,1 +1,0 @@
-"""Trials by Charliecloud, as the user, without a daemon."""
