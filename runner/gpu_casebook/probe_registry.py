@@ -1,9 +1,9 @@
 """Which probes there are, by name. What a probe is: `gpu_casebook.run.probes.Probe`."""
 
-from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
+
+from gpu_casebook import plugins
 
 PROBES = {
     "memcheck": "gpu_casebook.run.probes.sanitizer:MEMCHECK",
@@ -20,12 +20,7 @@ GROUP = "gpu_casebook.probes"
 
 def all_probes() -> dict[str, str]:
     """Where each probe is, by name."""
-    return PROBES | _added()
-
-
-@cache
-def _added() -> dict[str, str]:
-    return {point.name: point.value for point in entry_points(group=GROUP) if point.name not in PROBES}
+    return PROBES | {name: at for name, at in plugins.find(GROUP).items() if name not in PROBES}
 
 
 def probe(name: str) -> Any:

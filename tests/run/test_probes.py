@@ -17,7 +17,7 @@ from failure_signature.kinds import Failure, Variant
 from failure_signature.reading.findings import Kind, Tool
 from failure_signature.result import TrialResult
 from failure_signature.trials import Trial, Verdict
-from gpu_casebook import probe_registry
+from gpu_casebook import plugins, probe_registry
 from gpu_casebook.console import Console
 from gpu_casebook.devices import hardware, kernel_log
 from gpu_casebook.engines.base import Prepared
@@ -397,6 +397,13 @@ class Echo:
 
 
 ECHO: Probe = Echo()
+
+
+def test_a_plug_in_adds_a_probe_and_replaces_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = {"echo": f"{__name__}:ECHO", "memcheck": f"{__name__}:ECHO"}
+    monkeypatch.setattr(plugins, "find", lambda group: added if group == probe_registry.GROUP else {})
+    assert probe_registry.probe("echo") is ECHO
+    assert probe_registry.probe("memcheck") is not ECHO
 
 
 class TestAProbeOfSomebodyElse:
